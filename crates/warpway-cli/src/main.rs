@@ -1,0 +1,2 @@
+//! The `warpway` command.
+fn main() {}

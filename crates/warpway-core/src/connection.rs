@@ -1,0 +1,391 @@
+//! Connections: ordered one-sided writes and word updates to one peer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::deadline::Deadline;
+use crate::endpoint::Endpoint;
+use crate::error::{ErrorCode, Result, seconds};
+use crate::memory::{Access, RegisteredMemory};
+use crate::trace::{Operation, Request};
+use crate::transport::{DeviceKind, Transport};
+use crate::wait::Waiter;
+
+/// Endpoints and connections.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectionError {
+    /// The two endpoints do not fit.
+    #[error("cannot connect {local} here with {remote} of rank {peer}: {why}")]
+    Incompatible {
+        /// Transport here.
+        local: Transport,
+        /// Transport there.
+        remote: Transport,
+        /// The peer.
+        peer: u32,
+        /// The rule that is broken.
+        why: &'static str,
+    },
+    /// The peer could not be reached, or did not answer in time.
+    #[error("connecting to rank {peer} by {transport} failed after {}: {why}", seconds(.elapsed))]
+    Unreachable {
+        /// The peer.
+        peer: u32,
+        /// The transport.
+        transport: Transport,
+        /// Time spent.
+        elapsed: Duration,
+        /// Each address tried, with its error.
+        why: String,
+    },
+    /// The connection broke; everything posted and not completed is lost.
+    #[error("connection to rank {peer} by {transport} broke during {operation}: {why}")]
+    Broken {
+        /// The peer.
+        peer: u32,
+        /// The transport.
+        transport: Transport,
+        /// What was going on.
+        operation: Operation,
+        /// The system's or the peer's words.
+        why: String,
+    },
+    /// The peer refused an operation (a range or access its own table does not permit).
+    #[error("rank {peer} refused {operation} by {transport}: {why}")]
+    Refused {
+        /// The peer.
+        peer: u32,
+        /// The transport.
+        transport: Transport,
+        /// The operation.
+        operation: Operation,
+        /// The peer's words.
+        why: String,
+    },
+    /// A flush did not complete in time.
+    #[error(
+        "flush of the connection to rank {peer} by {transport} timed out: position {completed} of {wanted} reached"
+    )]
+    FlushTimeout {
+        /// The peer.
+        peer: u32,
+        /// The transport.
+        transport: Transport,
+        /// Position the flush waited for.
+        wanted: u64,
+        /// Position reached.
+        completed: u64,
+    },
+}
+
+impl ConnectionError {
+    /// The numeric code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Incompatible { .. } => ErrorCode::InvalidUsage,
+            Self::Unreachable { .. } | Self::Broken { .. } | Self::Refused { .. } => ErrorCode::RemoteError,
+            Self::FlushTimeout { .. } => ErrorCode::Timeout,
+        }
+    }
+
+    /// A stable id.
+    pub fn id(&self) -> &'static str {
+        match self {
+            Self::Incompatible { .. } => "conn.incompatible",
+            Self::Unreachable { .. } => "conn.unreachable",
+            Self::Broken { .. } => "conn.broken",
+            Self::Refused { .. } => "conn.refused",
+            Self::FlushTimeout { .. } => "conn.flush_timeout",
+        }
+    }
+
+    /// The peer concerned.
+    pub fn peer(&self) -> Option<u32> {
+        match self {
+            Self::Incompatible { peer, .. }
+            | Self::Unreachable { peer, .. }
+            | Self::Broken { peer, .. }
+            | Self::Refused { peer, .. }
+            | Self::FlushTimeout { peer, .. } => Some(*peer),
+        }
+    }
+}
+
+/// Number of operations posted on a connection up to and including one of them; the first is 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Position(pub u64);
+
+/// A range of one memory; checked before it reaches an engine.
+#[derive(Debug, Clone, Copy)]
+pub struct Span<'a> {
+    /// The memory.
+    pub memory: &'a RegisteredMemory,
+    /// First byte.
+    pub offset: u64,
+}
+
+/// What an engine provides for one connection. Arguments have been validated by [`Connection`].
+///
+/// Operations take effect at the destination in the order of the calls. Calls come from several threads;
+/// the engine orders them. A call may block for flow control only for as long as this connection's own
+/// queue is full, and gives up when the communicator fails.
+pub trait RawConnection: Send + Sync {
+    /// Copies `size` bytes; the source may be reused once [`completed`](Self::completed) reaches the position.
+    fn write(&self, destination: Span<'_>, source: Span<'_>, size: u64) -> Result<Position>;
+
+    /// Makes the remote word equal `value`, after everything posted before.
+    fn store(&self, destination: Span<'_>, value: u64) -> Result<Position>;
+
+    /// Adds to the remote word, after everything posted before.
+    fn add(&self, destination: Span<'_>, delta: i64) -> Result<Position>;
+
+    /// The highest position up to which everything is complete here and ordered there.
+    ///
+    /// # Errors
+    /// If the connection has failed; positions then stay incomplete for ever.
+    fn completed(&self) -> Result<Position>;
+
+    /// Waits until `completed` reaches `position`.
+    fn flush(&self, position: Position, deadline: Deadline) -> Result<()>;
+
+    /// The position of the last operation posted.
+    fn posted(&self) -> Position;
+
+    /// Operations in flight above which a proxy serves other connections first.
+    fn max_write_queue_size(&self) -> u64;
+}
+
+/// A connection to one peer. Cheap to clone, `Send + Sync`.
+///
+/// Operations of one connection take effect in posting order; [`flush`](Self::flush) covers what was
+/// posted before it and nothing else. Two connections are not ordered with each other.
+#[derive(Clone)]
+pub struct Connection(Arc<Inner>);
+
+struct Inner {
+    raw: Box<dyn RawConnection>,
+    local: Endpoint,
+    remote: Endpoint,
+    /// Rank of the peer in the communicator that made the connection.
+    peer: u32,
+    waiter: Waiter,
+}
+
+impl Connection {
+    /// Wraps what an engine made. `peer` is the peer's rank in the communicator `waiter` belongs to.
+    pub fn new(
+        raw: Box<dyn RawConnection>,
+        local: Endpoint,
+        remote: Endpoint,
+        peer: u32,
+        waiter: Waiter,
+    ) -> Self {
+        Self(Arc::new(Inner { raw, local, remote, peer, waiter }))
+    }
+
+    /// Posts a one-sided copy of `size` bytes. The source may be reused after [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// Ranges outside the memories, a missing transport or permission, a broken connection, a failed
+    /// communicator. Nothing has been written then, except where the connection broke midway.
+    pub fn write(
+        &self,
+        destination: &RegisteredMemory,
+        destination_offset: u64,
+        source: &RegisteredMemory,
+        source_offset: u64,
+        size: u64,
+    ) -> Result<Position> {
+        const NAME: &str = "write";
+        destination.require(NAME, self.transport())?;
+        destination.require_access(NAME, Access::WRITE)?;
+        destination.check_range(NAME, destination_offset, size)?;
+        source.check_range(NAME, source_offset, size)?;
+        source.pointer(NAME, source_offset, size)?;
+        let (destination, source) = (
+            Span { memory: destination, offset: destination_offset },
+            Span { memory: source, offset: source_offset },
+        );
+        self.post(Operation::Write, destination.offset, size, || self.0.raw.write(destination, source, size))
+    }
+
+    /// Sets `source` to `new` and makes the remote 64-bit word equal to it, after all earlier operations
+    /// of this connection.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); also if the offset is not a multiple of 8.
+    pub fn update_and_sync(
+        &self,
+        destination: &RegisteredMemory,
+        destination_offset: u64,
+        source: &mut u64,
+        new: u64,
+    ) -> Result<Position> {
+        const NAME: &str = "update_and_sync";
+        self.check_word(NAME, destination, destination_offset)?;
+        let span = Span { memory: destination, offset: destination_offset };
+        let position =
+            self.post(Operation::UpdateAndSync, destination_offset, 8, || self.0.raw.store(span, new))?;
+        *source = new;
+        Ok(position)
+    }
+
+    /// Adds `delta` to the remote 64-bit word (wrapping), after all earlier operations of this connection.
+    ///
+    /// # Errors
+    /// As [`update_and_sync`](Self::update_and_sync).
+    pub fn atomic_add(
+        &self,
+        destination: &RegisteredMemory,
+        destination_offset: u64,
+        delta: i64,
+    ) -> Result<Position> {
+        const NAME: &str = "atomic_add";
+        self.check_word(NAME, destination, destination_offset)?;
+        let span = Span { memory: destination, offset: destination_offset };
+        self.post(Operation::AtomicAdd, destination_offset, 8, || self.0.raw.add(span, delta))
+    }
+
+    /// Waits until everything posted before the call is complete here and ordered there. Later traffic
+    /// does not delay it.
+    pub fn flush(&self, deadline: Deadline) -> Result<()> {
+        self.flush_to(self.0.raw.posted(), deadline)
+    }
+
+    /// Waits for one position.
+    pub fn flush_to(&self, position: Position, deadline: Deadline) -> Result<()> {
+        self.0.waiter.health.check()?;
+        if self.0.raw.completed()? >= position {
+            return Ok(());
+        }
+        let request = self.request(Operation::Flush, 0, 0);
+        let record = self.0.waiter.recorder.start(request);
+        let result = self.0.raw.flush(position, deadline);
+        self.close(record, &result);
+        result
+    }
+
+    /// The position to wait for; does not block.
+    pub fn try_flush(&self) -> Position {
+        self.0.raw.posted()
+    }
+
+    /// The highest position that is complete.
+    pub fn completed(&self) -> Result<Position> {
+        self.0.raw.completed()
+    }
+
+    /// Transport of this side.
+    pub fn transport(&self) -> Transport {
+        self.0.local.transport
+    }
+
+    /// Transport of the other side.
+    pub fn remote_transport(&self) -> Transport {
+        self.0.remote.transport
+    }
+
+    /// The endpoint here.
+    pub fn local(&self) -> &Endpoint {
+        &self.0.local
+    }
+
+    /// The endpoint there.
+    pub fn remote(&self) -> &Endpoint {
+        &self.0.remote
+    }
+
+    /// Rank of the peer in the communicator that made the connection.
+    pub fn peer(&self) -> u32 {
+        self.0.peer
+    }
+
+    /// The communicator's health, recorder and back-off.
+    pub fn waiter(&self) -> &Waiter {
+        &self.0.waiter
+    }
+
+    /// Operations in flight above which a proxy serves other connections first.
+    pub fn max_write_queue_size(&self) -> u64 {
+        self.0.raw.max_write_queue_size()
+    }
+
+    /// Operations posted and not complete.
+    pub fn in_flight(&self) -> Result<u64> {
+        // Posted first: it only grows, so the difference cannot be negative.
+        let posted = self.0.raw.posted().0;
+        Ok(posted.saturating_sub(self.0.raw.completed()?.0))
+    }
+
+    fn check_word(&self, name: &'static str, destination: &RegisteredMemory, offset: u64) -> Result<()> {
+        destination.require(name, self.transport())?;
+        destination.require_access(name, Access::ATOMIC)?;
+        destination.check_word(name, offset)?;
+        Ok(())
+    }
+
+    fn request(&self, operation: Operation, offset: u64, bytes: u64) -> Request {
+        Request { operation, peer: Some(self.0.peer), object: self.0.local.id, bytes, offset }
+    }
+
+    fn post(
+        &self,
+        operation: Operation,
+        offset: u64,
+        bytes: u64,
+        post: impl FnOnce() -> Result<Position>,
+    ) -> Result<Position> {
+        self.0.waiter.health.check()?;
+        let record = self.0.waiter.recorder.start(self.request(operation, offset, bytes));
+        let result = post();
+        self.close(record, &result);
+        result
+    }
+
+    fn close<T>(&self, record: crate::trace::RecordId, result: &Result<T>) {
+        match result {
+            Ok(_) => self.0.waiter.recorder.complete(record),
+            Err(error) => self.0.waiter.recorder.fail(record, error),
+        }
+    }
+}
+
+/// The rules for joining two endpoints, the same for every engine.
+pub fn check_compatible(local: &Endpoint, remote: &Endpoint) -> Result<(), ConnectionError> {
+    let refuse = |why| {
+        Err(ConnectionError::Incompatible {
+            local: local.transport,
+            remote: remote.transport,
+            peer: remote.owner,
+            why,
+        })
+    };
+    let cpu = |e: &Endpoint| e.device.kind == DeviceKind::Cpu;
+    let gpu_without_id = |e: &Endpoint| e.device.kind == DeviceKind::Gpu && e.device.id < 0;
+    match local.transport {
+        _ if local.transport == Transport::Unknown || remote.transport == Transport::Unknown => {
+            refuse("an endpoint has no transport; choose one")
+        }
+        _ if !local.transport.same_family(remote.transport) => refuse("the transports differ"),
+        _ if gpu_without_id(local) || gpu_without_id(remote) => refuse("a GPU endpoint has no device id"),
+        Transport::CudaIpc if cpu(local) && cpu(remote) => refuse("CudaIpc needs a GPU on at least one side"),
+        Transport::SharedMemory if !cpu(local) || !cpu(remote) => {
+            refuse("SharedMemory joins CPU endpoints only")
+        }
+        Transport::SharedMemory if local.host != remote.host => {
+            refuse("SharedMemory does not reach another host; use Ethernet")
+        }
+        _ => Ok(()),
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("peer", &self.0.peer)
+            .field("transport", &self.transport())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,54 @@
+//! What the core asks of an engine: to export, import and connect. Engines are passed to the
+//! communicator as values; the core never names one.
+
+use std::sync::Arc;
+
+use crate::bootstrap::ControlPlane;
+use crate::connection::RawConnection;
+use crate::deadline::Deadline;
+use crate::endpoint::{Endpoint, EndpointConfig};
+use crate::error::Result;
+use crate::memory::{Access, Export, Import, MemoryRecord, Region};
+use crate::transport::Transport;
+use crate::wait::Waiter;
+
+/// What an engine may use of the communicator that calls it.
+#[derive(Clone)]
+pub struct EngineContext {
+    /// Messages and descriptors.
+    pub control: Arc<dyn ControlPlane>,
+    /// Health, recorder and back-off of the communicator.
+    pub waiter: Waiter,
+}
+
+/// One transport. `Send + Sync`; one value may serve several communicators.
+pub trait Engine: Send + Sync {
+    /// The transport it provides.
+    fn transport(&self) -> Transport;
+
+    /// Makes a local region reachable. The export lasts until its guard is dropped.
+    ///
+    /// # Errors
+    /// `mem.export` with the reason and what to use instead.
+    fn export(&self, context: &EngineContext, region: &Region, access: Access) -> Result<Export>;
+
+    /// Makes a peer's memory usable here. Must not trust the record: sizes and offsets are checked against
+    /// what is really there.
+    ///
+    /// # Errors
+    /// With the reason; the core puts it into the import report and tries other transports.
+    fn import(&self, context: &EngineContext, record: &MemoryRecord, deadline: Deadline) -> Result<Import>;
+
+    /// Makes a local endpoint; TCP listens from here on. `owner`, `host` and `process` are filled by the core.
+    fn endpoint(&self, context: &EngineContext, config: &EndpointConfig) -> Result<Endpoint>;
+
+    /// Joins two endpoints that have passed [`check_compatible`](crate::connection::check_compatible).
+    /// Both sides call it; it may block until the peer does.
+    fn connect(
+        &self,
+        context: &EngineContext,
+        local: &Endpoint,
+        remote: &Endpoint,
+        deadline: Deadline,
+    ) -> Result<Box<dyn RawConnection>>;
+}

@@ -1,0 +1,28 @@
+//! Warpway's core: bootstrap, communicator, memory, connections, semaphores, channels, FIFO, proxy,
+//! health and trace.
+//!
+//! The core knows transports only through the [`Engine`](engine::Engine) trait; shared memory, TCP and
+//! CUDA live in crates of their own. Most users want the facade crate `warpway`.
+
+pub mod bootstrap;
+pub mod communicator;
+pub mod config;
+pub mod connection;
+pub mod deadline;
+pub mod endpoint;
+pub mod engine;
+pub mod error;
+pub mod health;
+pub mod memory;
+pub mod proxy;
+pub mod semaphore;
+mod sync;
+pub mod token;
+pub mod trace;
+pub mod transport;
+pub mod wait;
+pub mod wire;
+
+pub use deadline::{Deadline, Timeout};
+pub use error::{Error, ErrorCode, Result, SystemError, Unavailable};
+pub use health::{Cause, Failure, Health};

@@ -1,0 +1,52 @@
+//! What a peer must know to reach a region.
+
+use crate::memory::Access;
+use crate::transport::{Device, TransportFlags};
+
+/// How to fetch the descriptor of a shared region: ask the owner's descriptor server for `descriptor`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedExport {
+    /// Process id of the owner, for messages.
+    pub process_id: u32,
+    /// Number under which the owner's bootstrap hands the descriptor out.
+    pub descriptor: u64,
+}
+
+/// How to name a region in TCP frames.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EthernetExport {
+    /// Number in the owner's table; carries a generation, so a stale one is refused.
+    pub memory_id: u64,
+}
+
+/// The content of a memory envelope; see `spec` 6.1. Every number has been range-checked when it was
+/// read; that the owner really has the memory shows only at import.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryRecord {
+    /// Rank of the owner in the job.
+    pub owner: u32,
+    /// Address in the owner's process.
+    pub original_address: u64,
+    /// Size in bytes, not zero.
+    pub size: u64,
+    /// Hash of the owner's host identity.
+    pub host: u64,
+    /// Hash of the owner's process identity.
+    pub process: u64,
+    /// Where the memory lives.
+    pub device: Device,
+    /// UUID of a GPU, zeros otherwise.
+    pub device_uuid: [u8; 16],
+    /// Offset of the region in its allocation.
+    pub offset: u64,
+    /// Size of the allocation, `>= offset + size`.
+    pub allocation_size: u64,
+    /// What it was registered for.
+    pub transports: TransportFlags,
+    /// What peers may do.
+    pub access: Access,
+    /// For [`Transport::SharedMemory`](crate::transport::Transport::SharedMemory).
+    pub shared: Option<SharedExport>,
+    /// For [`Transport::Ethernet`](crate::transport::Transport::Ethernet).
+    pub ethernet: Option<EthernetExport>,
+}

@@ -1,0 +1,248 @@
+//! The handle: a local registration or an import.
+
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::region::check_range;
+use super::{Access, EthernetExport, MemoryError, MemoryRecord, Region};
+use crate::token::{TOKEN_BYTES, Token};
+use crate::transport::{Device, Transport, TransportFlags};
+
+/// What one engine gave for a local region.
+#[derive(Clone)]
+pub struct Export {
+    /// The transport.
+    pub transport: Transport,
+    /// For TCP: the number of the region in the engine's table.
+    pub ethernet: Option<EthernetExport>,
+    /// Undoes the export when dropped.
+    pub guard: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// What one engine made of a peer's record.
+#[derive(Clone)]
+pub struct Import {
+    /// The transport.
+    pub transport: Transport,
+    /// The mapped bytes, for transports that map.
+    pub region: Option<Region>,
+}
+
+/// One line of an [`ImportReport`].
+#[derive(Debug, Clone)]
+pub struct ImportAttempt {
+    /// The transport tried.
+    pub transport: Transport,
+    /// `None` if it works, otherwise why not.
+    pub problem: Option<String>,
+}
+
+/// Which transports work for an imported memory and why others do not.
+#[derive(Debug, Clone, Default)]
+pub struct ImportReport(pub Vec<ImportAttempt>);
+
+impl fmt::Display for ImportReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, ImportAttempt { transport, problem }) in self.0.iter().enumerate() {
+            let separator = if i == 0 { "" } else { "; " };
+            write!(f, "{separator}{transport}: {}", problem.as_deref().unwrap_or("works"))?;
+        }
+        Ok(())
+    }
+}
+
+/// A local registration, or a peer's memory. Cheap to clone; the last clone releases the registration
+/// or the mapping. A registration does not own the memory unless the region's keeper does.
+#[derive(Clone)]
+pub struct RegisteredMemory(Arc<Inner>);
+
+struct Inner {
+    /// The record as sent, or as it would be sent (without a descriptor number).
+    record: MemoryRecord,
+    /// Local bytes or the mapping; `None` if only reachable through the network.
+    region: Option<Region>,
+    side: Side,
+}
+
+enum Side {
+    /// Kept for what their guards do when dropped.
+    Local {
+        _exports: Vec<Export>,
+    },
+    Imported {
+        transports: TransportFlags,
+        report: ImportReport,
+    },
+}
+
+impl RegisteredMemory {
+    /// A local registration; `record.transports` must be what `exports` hold.
+    pub fn local(record: MemoryRecord, region: Region, exports: Vec<Export>) -> Self {
+        Self(Arc::new(Inner { record, region: Some(region), side: Side::Local { _exports: exports } }))
+    }
+
+    /// A peer's memory; `transports` are those that work here.
+    pub fn imported(
+        record: MemoryRecord,
+        region: Option<Region>,
+        transports: TransportFlags,
+        report: ImportReport,
+    ) -> Self {
+        Self(Arc::new(Inner { record, region, side: Side::Imported { transports, report } }))
+    }
+
+    /// First byte, local or mapped; `None` if only reachable through the network.
+    pub fn data(&self) -> Option<NonNull<u8>> {
+        self.0.region.as_ref().map(Region::address)
+    }
+
+    /// The local or mapped region.
+    pub fn region(&self) -> Option<&Region> {
+        self.0.region.as_ref()
+    }
+
+    /// Address in the exporting process.
+    pub fn original_address(&self) -> u64 {
+        self.0.record.original_address
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.0.record.size
+    }
+
+    /// Local: what it was registered for. Imported: what works.
+    pub fn transports(&self) -> TransportFlags {
+        match &self.0.side {
+            Side::Local { .. } => self.0.record.transports,
+            Side::Imported { transports, .. } => *transports,
+        }
+    }
+
+    /// Rank of the owner in the job.
+    pub fn owner(&self) -> u32 {
+        self.0.record.owner
+    }
+
+    /// True for a registration made here.
+    pub fn is_local(&self) -> bool {
+        matches!(self.0.side, Side::Local { .. })
+    }
+
+    /// What peers may do.
+    pub fn access(&self) -> Access {
+        self.0.record.access
+    }
+
+    /// Where the memory lives.
+    pub fn device(&self) -> Device {
+        self.0.record.device
+    }
+
+    /// Everything a peer needs to know.
+    pub fn record(&self) -> &MemoryRecord {
+        &self.0.record
+    }
+
+    /// Which transports work and why others do not; empty for local memory.
+    pub fn import_report(&self) -> ImportReport {
+        match &self.0.side {
+            Side::Local { .. } => ImportReport::default(),
+            Side::Imported { report, .. } => report.clone(),
+        }
+    }
+
+    /// An error unless `transport` reaches the memory.
+    pub fn require(&self, operation: &'static str, transport: Transport) -> Result<(), MemoryError> {
+        let available = self.transports();
+        if available.has(transport) {
+            return Ok(());
+        }
+        let why = match &self.0.side {
+            Side::Local { .. } => "register it for that transport".to_owned(),
+            Side::Imported { report, .. } => report.to_string(),
+        };
+        Err(MemoryError::NoTransport { operation, transport, available, why })
+    }
+
+    /// An error unless the owner permits `access`.
+    pub fn require_access(&self, operation: &'static str, access: Access) -> Result<(), MemoryError> {
+        if self.0.record.access.contains(access) {
+            return Ok(());
+        }
+        let missing = |bit| access.contains(bit) && !self.0.record.access.contains(bit);
+        let needed = match () {
+            () if missing(Access::READ) => "read",
+            () if missing(Access::WRITE) => "write",
+            () => "atomic",
+        };
+        Err(MemoryError::Access { operation, owner: self.owner(), needed })
+    }
+
+    /// An error unless `offset..offset + size` lies inside the memory.
+    pub fn check_range(&self, operation: &'static str, offset: u64, size: u64) -> Result<(), MemoryError> {
+        check_range(operation, offset, size, self.size())
+    }
+
+    /// An error unless there is a whole, aligned 64-bit word at `offset`.
+    pub fn check_word(&self, operation: &'static str, offset: u64) -> Result<(), MemoryError> {
+        self.check_range(operation, offset, 8)?;
+        let base = self.0.record.original_address;
+        if !base.wrapping_add(offset).is_multiple_of(8) {
+            return Err(MemoryError::Misaligned { operation, offset, alignment: 8 });
+        }
+        Ok(())
+    }
+
+    /// Pointer to byte `offset`, for a range checked before.
+    ///
+    /// # Errors
+    /// If the range is outside, or the memory has no address here.
+    pub fn pointer(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        size: u64,
+    ) -> Result<NonNull<u8>, MemoryError> {
+        self.check_range(operation, offset, size)?;
+        let region = self.0.region.as_ref().ok_or_else(|| MemoryError::NoTransport {
+            operation,
+            transport: Transport::SharedMemory,
+            available: self.transports(),
+            why: "the memory has no address in this process".into(),
+        })?;
+        // SAFETY: offset <= size of the live region (just checked; regions are as long as their record).
+        Ok(unsafe { region.address().add(offset as usize) })
+    }
+
+    /// The token at `offset`, for memories registered with [`Access::TOKENS`].
+    ///
+    /// # Errors
+    /// If the memory is no token memory, the offset no multiple of 64, or there is no address here.
+    pub fn token(&self, operation: &'static str, offset: u64) -> Result<&Token, MemoryError> {
+        if !self.access().contains(Access::TOKENS) {
+            return Err(MemoryError::WrongSide { operation, what: "the memory is not a token memory" });
+        }
+        let pointer = self.pointer(operation, offset, TOKEN_BYTES)?;
+        if !(pointer.as_ptr() as u64).is_multiple_of(TOKEN_BYTES) {
+            return Err(MemoryError::Misaligned { operation, offset, alignment: TOKEN_BYTES });
+        }
+        // SAFETY: in bounds and aligned (checked above); the memory stays mapped while `self` lives; a
+        // token consists of atomics only, for which every bit pattern is valid and concurrent access by
+        // other processes is allowed.
+        Ok(unsafe { pointer.cast::<Token>().as_ref() })
+    }
+}
+
+impl fmt::Debug for RegisteredMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegisteredMemory")
+            .field("owner", &self.owner())
+            .field("local", &self.is_local())
+            .field("size", &self.size())
+            .field("transports", &self.transports())
+            .finish_non_exhaustive()
+    }
+}

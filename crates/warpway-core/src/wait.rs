@@ -1,0 +1,326 @@
+//! Bounded, attributed waits: the one back-off of the project.
+//!
+//! A wait tests its condition first. Then it spins briefly (only where there are cores to spin on),
+//! yields, and finally sleeps on a futex. From the first yield on it looks at the communicator's health
+//! and at its deadline, so no wait is unbounded; when it gives up, [`WaitError`] says who waited for
+//! whom, where, for what value and what was seen instead.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::deadline::Timeout;
+use crate::error::{Error, ErrorCode};
+use crate::health::{Failure, Health};
+use crate::sync::{AtomicU32, Ordering, fence, spin_loop, yield_now};
+use crate::trace::{FlightRecorder, Operation};
+
+/// What a wait is for; ends up in errors and in the flight recorder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitSite {
+    /// The operation that waits.
+    pub operation: Operation,
+    /// The rank waited for, if it is one rank.
+    pub peer: Option<u32>,
+    /// Channel, semaphore, connection or slot, as known to the operation.
+    pub object: u64,
+    /// Sequence number of the operation on that object.
+    pub sequence: u64,
+    /// The value that ends the wait.
+    pub expected: u64,
+}
+
+/// Why a wait gave up.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum GaveUp {
+    /// Its time was over.
+    TimedOut,
+    /// The communicator failed or was aborted meanwhile.
+    Failed(Box<Failure>),
+    /// The peer left the communicator and cannot bring the value any more.
+    PeerLeft,
+}
+
+/// A wait that gave up.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error(
+    "rank {rank}: {} {}on object {} (sequence {}) gave up after {:.3} s: {}; expected {}, observed {observed}",
+    .site.operation, peer_text(&.site.peer), site.object, site.sequence, elapsed.as_secs_f64(), reason_text(.reason), site.expected
+)]
+pub struct WaitError {
+    /// The rank that waited.
+    pub rank: u32,
+    /// What for.
+    pub site: WaitSite,
+    /// The last value seen.
+    pub observed: u64,
+    /// How long.
+    pub elapsed: Duration,
+    /// Why it ended.
+    pub reason: GaveUp,
+}
+
+fn peer_text(peer: &Option<u32>) -> String {
+    peer.map(|p| format!("for rank {p} ")).unwrap_or_default()
+}
+
+fn reason_text(reason: &GaveUp) -> String {
+    match reason {
+        GaveUp::TimedOut => "the deadline passed".into(),
+        GaveUp::Failed(f) => format!("{f}"),
+        GaveUp::PeerLeft => "the peer has left the communicator".into(),
+    }
+}
+
+impl WaitError {
+    /// The numeric code.
+    pub fn code(&self) -> ErrorCode {
+        match &self.reason {
+            GaveUp::TimedOut => ErrorCode::Timeout,
+            GaveUp::Failed(f) => f.code(),
+            GaveUp::PeerLeft => ErrorCode::RemoteError,
+        }
+    }
+
+    /// A stable id.
+    pub fn id(&self) -> &'static str {
+        match &self.reason {
+            GaveUp::TimedOut => "wait.timeout",
+            GaveUp::Failed(f) => f.id(),
+            GaveUp::PeerLeft => "peer.left",
+        }
+    }
+}
+
+/// Two words that let a waiter sleep and a signaller know that somebody sleeps. May lie in memory
+/// shared between processes; all-zero bytes are a valid value.
+///
+/// Signaller: publish the value, then [`notify`](Self::notify). Waiter: announce, test the value again,
+/// sleep. Both sides put a sequentially consistent step between their store and their load, so either
+/// the waiter sees the value or the signaller sees the waiter.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct EventCount {
+    sleepers: AtomicU32,
+    doorbell: AtomicU32,
+}
+
+impl EventCount {
+    /// Nobody sleeps.
+    pub fn new() -> Self {
+        Self { sleepers: AtomicU32::new(0), doorbell: AtomicU32::new(0) }
+    }
+
+    /// Wakes all sleepers; one fence and one load where there are none. Call after publishing.
+    #[inline]
+    pub fn notify(&self) {
+        // Orders the published value before the look at `sleepers`; pairs with the fence in `sleep_unless`.
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) != 0 {
+            self.ring();
+        }
+    }
+
+    /// The same after a sequentially consistent read-modify-write, which is a fence already.
+    #[inline]
+    pub fn notify_after_rmw(&self) {
+        if self.sleepers.load(Ordering::SeqCst) != 0 {
+            self.ring();
+        }
+    }
+
+    #[cold]
+    fn ring(&self) {
+        self.doorbell.fetch_add(1, Ordering::SeqCst);
+        futex::wake_all(&self.doorbell);
+    }
+
+    /// Sleeps at most `slice` unless `ready` holds; may wake for no reason.
+    ///
+    /// A process killed while it sleeps leaves `sleepers` too high: later signals then make one
+    /// needless system call each, nothing worse.
+    pub fn sleep_unless(&self, slice: Duration, mut ready: impl FnMut() -> bool) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let bell = self.doorbell.load(Ordering::SeqCst);
+        // Orders the announcement before the test; pairs with the fence in `notify`.
+        fence(Ordering::SeqCst);
+        if !ready() {
+            futex::wait(&self.doorbell, bell, slice);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// How a wait backs off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitPolicy {
+    /// Tests before the first yield.
+    pub spins: u32,
+    /// Yields before the first sleep.
+    pub yields: u32,
+    /// The longest single sleep; also how late an abort is noticed at worst.
+    pub slice: Duration,
+}
+
+impl WaitPolicy {
+    /// For `runnable` ranks (or blocks) that share `cores` cores: spinning pays only where each has a core.
+    pub fn for_load(runnable: usize, cores: usize) -> Self {
+        let spins = if runnable <= cores { 4000 } else { 0 };
+        Self { spins, yields: 200, slice: Duration::from_millis(10) }
+    }
+
+    /// Sleeps almost at once: for service threads that must not take a core from anybody.
+    pub fn patient() -> Self {
+        Self { spins: 0, yields: 1, slice: Duration::from_millis(10) }
+    }
+}
+
+/// Everything a wait of one communicator needs besides its condition. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Waiter {
+    /// Health that ends the wait.
+    pub health: Arc<Health>,
+    /// Where waits that leave the fast path are recorded.
+    pub recorder: Arc<FlightRecorder>,
+    /// Back-off.
+    pub policy: WaitPolicy,
+}
+
+impl Waiter {
+    /// Calls `poll` until it gives `Ok`, the timeout passes or the communicator fails.
+    ///
+    /// `poll` returns `Err(observed)` while its condition does not hold. `event`, if given, is what the
+    /// other side notifies; without one the wait sleeps in short slices instead.
+    #[inline]
+    pub fn wait<T>(
+        &self,
+        site: impl FnOnce() -> WaitSite,
+        timeout: Timeout,
+        event: Option<&EventCount>,
+        mut poll: impl FnMut() -> Result<T, u64>,
+    ) -> Result<T, WaitError> {
+        if let Ok(value) = poll() {
+            return Ok(value);
+        }
+        for _ in 0..self.policy.spins {
+            spin_loop();
+            if let Ok(value) = poll() {
+                return Ok(value);
+            }
+        }
+        self.wait_slowly(&site(), timeout, event, &mut poll)
+    }
+
+    #[cold]
+    fn wait_slowly<T>(
+        &self,
+        site: &WaitSite,
+        timeout: Timeout,
+        event: Option<&EventCount>,
+        poll: &mut dyn FnMut() -> Result<T, u64>,
+    ) -> Result<T, WaitError> {
+        let started = Instant::now();
+        let deadline = timeout.start();
+        let mut record = None;
+        let mut round = 0u32;
+        loop {
+            let observed = match poll() {
+                Ok(value) => {
+                    if let Some(record) = record {
+                        self.recorder.complete(record);
+                    }
+                    return Ok(value);
+                }
+                Err(observed) => observed,
+            };
+            // Order of tests: a value that has come counts even if the peer failed right after.
+            let reason = if let Some(failure) =
+                self.health.is_failed().then(|| self.health.failure()).flatten()
+            {
+                Some(GaveUp::Failed(Box::new(failure)))
+            } else if round.is_multiple_of(16) && deadline.expired() {
+                Some(GaveUp::TimedOut)
+            } else if round >= self.policy.yields && site.peer.is_some_and(|p| self.health.has_departed(p)) {
+                Some(GaveUp::PeerLeft)
+            } else {
+                None
+            };
+            if let Some(reason) = reason {
+                let record = record.unwrap_or_else(|| self.recorder.start_wait(site));
+                let error = WaitError {
+                    rank: self.health.rank(),
+                    site: *site,
+                    observed,
+                    elapsed: started.elapsed(),
+                    reason,
+                };
+                self.recorder.fail(record, &error);
+                return Err(error);
+            }
+            if round < self.policy.yields {
+                yield_now();
+                round += 1;
+                continue;
+            }
+            // About to sleep: from here on the cost of a record does not matter.
+            record.get_or_insert_with(|| self.recorder.start_wait(site));
+            round = round.saturating_add(16) & !15;
+            let left = deadline.remaining().unwrap_or(self.policy.slice);
+            let slice = left.min(self.policy.slice);
+            match event {
+                Some(event) => event.sleep_unless(slice, || poll().is_ok()),
+                None => std::thread::sleep(slice.min(Duration::from_micros(50))),
+            }
+        }
+    }
+}
+
+impl From<WaitError> for Failure {
+    fn from(error: WaitError) -> Self {
+        let (rank, culprit, phase) = (error.rank, error.site.peer, error.site.operation.to_string());
+        match error.reason {
+            GaveUp::Failed(failure) => *failure,
+            _ => Self {
+                rank,
+                culprit,
+                phase,
+                cause: crate::health::Cause::Local(Arc::new(Error::Wait(error))),
+            },
+        }
+    }
+}
+
+mod futex {
+    //! The futex calls, on words that may be shared between processes.
+
+    use std::time::Duration;
+
+    use crate::sync::AtomicU32;
+
+    #[cfg(not(loom))]
+    pub(super) fn wait(word: &AtomicU32, expected: u32, limit: Duration) {
+        let limit = rustix::time::Timespec {
+            tv_sec: limit.as_secs().min(i64::MAX as u64) as i64,
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        };
+        // Every outcome (woken, value changed, timed out, interrupted) means the same here: test again.
+        let _ =
+            rustix::thread::futex::wait(word, rustix::thread::futex::Flags::empty(), expected, Some(&limit));
+    }
+
+    #[cfg(not(loom))]
+    pub(super) fn wake_all(word: &AtomicU32) {
+        // Fails only for an address that is not mapped, which a reference cannot be.
+        let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    #[cfg(loom)]
+    pub(super) fn wait(word: &AtomicU32, expected: u32, _limit: Duration) {
+        while word.load(crate::sync::Ordering::SeqCst) == expected {
+            crate::sync::yield_now();
+        }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn wake_all(_word: &AtomicU32) {}
+}
