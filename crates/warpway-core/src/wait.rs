@@ -267,9 +267,20 @@ impl Waiter {
             round = round.saturating_add(16) & !15;
             let left = deadline.remaining().unwrap_or(self.policy.slice);
             let slice = left.min(self.policy.slice);
+            // The test before falling asleep may take something (a signal): what it took is the result.
+            let mut taken = None;
             match event {
-                Some(event) => event.sleep_unless(slice, || poll().is_ok()),
+                Some(event) => event.sleep_unless(slice, || {
+                    taken = poll().ok();
+                    taken.is_some()
+                }),
                 None => std::thread::sleep(slice.min(Duration::from_micros(50))),
+            }
+            if let Some(value) = taken {
+                if let Some(record) = record {
+                    self.recorder.complete(record);
+                }
+                return Ok(value);
             }
         }
     }
@@ -323,4 +334,90 @@ mod futex {
 
     #[cfg(loom)]
     pub(super) fn wake_all(_word: &AtomicU32) {}
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    fn waiter(policy: WaitPolicy) -> Waiter {
+        Waiter { health: Arc::new(Health::new(7)), recorder: Arc::new(FlightRecorder::new(8)), policy }
+    }
+
+    fn site(peer: u32) -> WaitSite {
+        WaitSite { operation: Operation::Wait, peer: Some(peer), object: 5, sequence: 2, expected: 3 }
+    }
+
+    const SLEEPY: WaitPolicy = WaitPolicy { spins: 0, yields: 0, slice: Duration::from_millis(2) };
+
+    /// A poll that takes one item each time it succeeds must have taken exactly one when the wait returns.
+    #[test]
+    fn what_the_last_test_before_sleep_takes_is_returned() {
+        for succeed_at in 0..8 {
+            let (mut polls, mut taken) = (0, 0);
+            let event = EventCount::new();
+            let poll = || {
+                polls += 1;
+                if polls > succeed_at {
+                    taken += 1;
+                    return Ok(taken);
+                }
+                Err(0)
+            };
+            let value =
+                waiter(SLEEPY).wait(|| site(1), Timeout::from(Duration::from_secs(5)), Some(&event), poll);
+            assert_eq!((value.unwrap(), taken), (1, 1), "success at poll {succeed_at}");
+        }
+    }
+
+    #[test]
+    fn every_way_to_give_up_names_the_peer_and_is_recorded() {
+        let limit = Timeout::from(Duration::from_millis(20));
+        let never = || Err::<(), _>(1);
+        let timed = waiter(SLEEPY);
+        let error = timed.wait(|| site(4), limit, None, never).unwrap_err();
+        assert!(
+            matches!(error.reason, GaveUp::TimedOut) && error.rank == 7 && error.observed == 1,
+            "{error}"
+        );
+        assert!(error.to_string().contains("rank 4"), "{error}");
+        let lines = timed.recorder.snapshot();
+        assert_eq!((lines.len(), lines[0].peer), (1, Some(4)));
+
+        let aborted = waiter(SLEEPY);
+        aborted.health.abort("enough");
+        let error = aborted.wait(|| site(4), Timeout::NONE, Some(&EventCount::new()), never).unwrap_err();
+        assert_eq!((error.code(), error.id()), (ErrorCode::Aborted, "aborted"));
+
+        let left = waiter(SLEEPY);
+        left.health.note_departure(4);
+        let error = left.wait(|| site(4), Timeout::NONE, Some(&EventCount::new()), never).unwrap_err();
+        assert_eq!((error.code(), error.id()), (ErrorCode::RemoteError, "peer.left"));
+    }
+
+    #[test]
+    fn a_notified_sleeper_wakes_long_before_its_slice_ends() {
+        let slow = WaitPolicy { slice: Duration::from_secs(60), ..SLEEPY };
+        let (event, value) = (EventCount::new(), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let waiter = waiter(slow);
+                let (event, value) = (&event, &value);
+                scope.spawn(move || {
+                    let poll = || match value.load(Ordering::Acquire) {
+                        3 => Ok(()),
+                        other => Err(other),
+                    };
+                    waiter
+                        .wait(|| site(0), Timeout::from(Duration::from_secs(60)), Some(event), poll)
+                        .unwrap();
+                });
+            }
+            std::thread::sleep(Duration::from_millis(30));
+            value.store(3, Ordering::Release);
+            event.notify();
+        });
+    }
 }
