@@ -8,10 +8,12 @@
 use std::time::Duration;
 
 use crate::bootstrap::BootstrapError;
+use crate::channel::ChannelError;
 use crate::communicator::ExchangeError;
 use crate::config::ConfigError;
 use crate::connection::ConnectionError;
 use crate::health::Failure;
+use crate::launch::LaunchError;
 use crate::memory::MemoryError;
 use crate::proxy::ProxyError;
 use crate::wait::WaitError;
@@ -123,6 +125,12 @@ pub enum Error {
     /// Exchange of handles between two ranks of a communicator.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
+    /// Calls on channels.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    /// Kernels.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
     /// FIFO and proxy service.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
@@ -157,6 +165,8 @@ impl Error {
             Self::Memory(e) => e.code(),
             Self::Connection(e) => e.code(),
             Self::Exchange(e) => e.code(),
+            Self::Channel(e) => e.code(),
+            Self::Launch(e) => e.code(),
             Self::Proxy(e) => e.code(),
             Self::Wait(e) => e.code(),
             Self::System(_) => ErrorCode::SystemError,
@@ -174,6 +184,8 @@ impl Error {
             Self::Memory(e) => e.id(),
             Self::Connection(e) => e.id(),
             Self::Exchange(e) => e.id(),
+            Self::Channel(e) => e.id(),
+            Self::Launch(e) => e.id(),
             Self::Proxy(e) => e.id(),
             Self::Wait(e) => e.id(),
             Self::System(_) => "system",
@@ -190,6 +202,7 @@ impl Error {
             Self::Memory(e) => e.peer(),
             Self::Connection(e) => e.peer(),
             Self::Exchange(e) => e.peer(),
+            Self::Channel(e) => e.peer(),
             Self::Wait(e) => e.site.peer,
             Self::Failed(f) => f.culprit,
             _ => None,

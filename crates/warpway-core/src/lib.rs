@@ -5,6 +5,7 @@
 //! CUDA live in crates of their own. Most users want the facade crate `warpway`.
 
 pub mod bootstrap;
+pub mod channel;
 pub mod communicator;
 pub mod config;
 pub mod connection;
@@ -13,6 +14,7 @@ pub mod endpoint;
 pub mod engine;
 pub mod error;
 pub mod health;
+pub mod launch;
 pub mod memory;
 pub mod proxy;
 pub mod semaphore;
