@@ -9,6 +9,8 @@ use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
+
 use super::PeerInfo;
 use crate::deadline::Deadline;
 use crate::error::Result;
@@ -46,6 +48,19 @@ pub trait ControlPlane: Send + Sync {
 
     /// What every envelope of the job carries.
     fn job_nonce(&self) -> JobNonce;
+
+    /// A key that every rank of the job derives alike and nobody else can, for one purpose (`"tcp"`):
+    /// engines authenticate their own sockets with it.
+    ///
+    /// The default derives it from the nonce, which is secret as long as envelopes travel on authenticated
+    /// links only; an implementation that holds the job's secret should derive from that instead.
+    fn derive_key(&self, purpose: &str) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(b"warpway derived key 1\0");
+        hash.update(self.job_nonce().0);
+        hash.update(purpose.as_bytes());
+        hash.finalize().into()
+    }
 
     /// Queues a message; does not wait for the peer. Tags are per scope; negative ones are the library's.
     fn post(&self, scope: ScopeId, peer: u32, tag: i32, data: &[u8]) -> Result<()>;
