@@ -2,14 +2,19 @@
 
 mod control;
 mod error;
+mod identity;
 mod interfaces;
 mod join;
+mod netlink;
 mod peer;
 mod traits;
+mod unique_id;
 
 pub use control::{ControlPlane, DescriptorOffer, MessageSink, ScopeGuard, ScopeId, Subscription};
 pub use error::BootstrapError;
-pub use interfaces::{AddressFamily, InterfaceChoice, NameFilter};
+pub use identity::{HostIdentity, ProcessIdentity};
+pub use interfaces::{AddressFamily, Interface, InterfaceAddress, InterfaceChoice, NameFilter};
 pub use join::{Admission, JobSecret, JoinPlan, RootLocation};
 pub use peer::PeerInfo;
 pub use traits::Bootstrap;
+pub use unique_id::UniqueId;
