@@ -19,6 +19,8 @@ pub mod memory;
 pub mod proxy;
 pub mod semaphore;
 mod sync;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod token;
 pub mod trace;
 pub mod transport;

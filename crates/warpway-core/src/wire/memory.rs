@@ -78,11 +78,10 @@ impl Body for MemoryRecord {
         let (offset, allocation_size) = records.required(OFFSET, |r| Ok((r.u64()?, r.u64()?)))?;
         let transports = TransportFlags::from_bits(records.required(TRANSPORTS, Reader::u32)?);
         let bits = records.required(ACCESS, Reader::u32)?;
-        let access = Access::from_bits(bits)
-            .ok_or(WireError::Field { field: "access", value: u64::from(bits) })?;
-        let shared = records.optional(SHARED_MEMORY, |r| {
-            Ok(SharedExport { process_id: r.u32()?, descriptor: r.u64()? })
-        })?;
+        let access =
+            Access::from_bits(bits).ok_or(WireError::Field { field: "access", value: u64::from(bits) })?;
+        let shared = records
+            .optional(SHARED_MEMORY, |r| Ok(SharedExport { process_id: r.u32()?, descriptor: r.u64()? }))?;
         let ethernet = records.optional(ETHERNET, |r| Ok(EthernetExport { memory_id: r.u64()? }))?;
 
         if size == 0 || original_address.checked_add(size).is_none() {
