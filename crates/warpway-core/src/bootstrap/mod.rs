@@ -1,5 +1,6 @@
 //! Joining a job, and the control plane between its ranks.
 
+mod address;
 mod control;
 mod error;
 mod identity;
@@ -10,6 +11,7 @@ mod peer;
 mod traits;
 mod unique_id;
 
+pub use address::RootAddress;
 pub use control::{ControlPlane, DescriptorOffer, MessageSink, ScopeGuard, ScopeId, Subscription};
 pub use error::BootstrapError;
 pub use identity::{HostIdentity, ProcessIdentity};
