@@ -1,5 +1,8 @@
 //! The flight recorder: the last operations of a communicator, for the moment after a failure.
 
+mod clock;
+mod operation;
 mod recorder;
 
-pub use recorder::{FlightRecorder, Operation, OperationState, RecordId, RecordedOperation, Request};
+pub use operation::{Operation, OperationState, RecordedOperation, Request};
+pub use recorder::{FlightRecorder, RecordId};
