@@ -173,7 +173,10 @@ mod models {
     /// Two writers share one line; a reader looks once. No line is torn, nobody ends a stranger's.
     #[test]
     fn two_writers_one_line() {
-        loom::model(|| {
+        let mut model = loom::model::Builder::new();
+        // Three forced switches reach every pairing of the steps; without a bound it takes minutes.
+        model.preemption_bound = Some(3);
+        model.check(|| {
             let recorder = Arc::new(FlightRecorder::new(1));
             let other = Arc::clone(&recorder);
             let writer = loom::thread::spawn(move || {
