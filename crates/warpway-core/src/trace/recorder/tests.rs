@@ -2,7 +2,7 @@ use super::*;
 
 fn request(operation: Operation, key: u64) -> Request {
     // Every field follows from the key, so that a torn line shows.
-    let peer = (key % 3 != 0).then_some((key % 1_000_003) as u32);
+    let peer = (!key.is_multiple_of(3)).then_some((key % 1_000_003) as u32);
     Request { operation, peer, object: key, bytes: !key, offset: key.wrapping_mul(17) }
 }
 
