@@ -1,2 +1,37 @@
-//! The `warpway` command.
-fn main() {}
+//! The `warpway` command. Each subcommand is a module with its arguments and a `run` that gives the exit code.
+#![forbid(unsafe_code)]
+
+mod launch;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Warpway: GPU-driven communication, also without a GPU
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Launch(launch::Arguments),
+    #[command(hide = true, name = launch::GUARD_COMMAND)]
+    LaunchGuard(launch::GuardArguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Launch(arguments) => launch::run(arguments),
+        Command::LaunchGuard(arguments) => launch::run_guard(&arguments),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("warpway: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `warpway launch`: N ranks of a program on this machine.
+//!
+//! One thread, one `poll`: the launcher reads the ranks' output, forwards signals, and ends the job when a
+//! rank fails. What to do is decided by [`job::Job`], a state machine without input or output; what to print
+//! by [`lines::Lines`] and [`output::Output`]; [`event_loop`] joins them with the operating system.
+//!
+//! Nothing outlives the job. Each rank leads its own process group and is not reaped before the end, so its
+//! number stays valid for signals; processes that left the group are found by the job's identity in their
+//! environment ([`leftovers`]); and should the launcher itself be killed, a guard process does the same
+//! ([`guard`]).
+
+mod event_loop;
+mod guard;
+mod job;
+mod leftovers;
+mod lines;
+mod output;
+mod ranks;
+mod report;
+mod signals;
+mod terminal;
+
+use std::{ffi::OsString, time::Duration};
+
+use clap::Args;
+
+pub(crate) use guard::{COMMAND as GUARD_COMMAND, GuardArguments, run as run_guard};
+
+/// Start N ranks of a program on this machine
+///
+/// Each rank finds its place in WARPWAY_RANK, WARPWAY_WORLD_SIZE, WARPWAY_LOCAL_RANK and
+/// WARPWAY_LOCAL_WORLD_SIZE, and joins the others through WARPWAY_JOB_ID and WARPWAY_BOOTSTRAP_TOKEN,
+/// which are new for each job. Rank 0 reads the launcher's standard input, the others read nothing.
+///
+/// Output arrives in whole lines with the rank in front, standard output and standard error each on its own.
+/// INT, TERM, HUP, QUIT, USR1, USR2, TSTP and CONT are passed on to all ranks. When a rank fails, the others
+/// get SIGTERM and, after a grace period, SIGKILL, with everything they started.
+#[derive(Args)]
+#[command(after_long_help = "\
+Exit code:
+  0        every rank ended with 0
+  1..255   that of the first rank that failed; 128 + signal if it was killed by one
+  124      the job took longer than --timeout
+  126      the program cannot be executed
+  127      the program was not found
+  128+S    the launcher got signal S and a rank did not end with 0
+
+Examples:
+  warpway launch -n 4 -- ./train --steps 10
+  warpway launch -n 2 --no-prefix --timeout 60 -- python3 job.py
+  warpway launch -n 8 --json -- ./job | jq 'select(.event == \"ended\")'")]
+pub(crate) struct Arguments {
+    /// Number of ranks
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    n_ranks: u32,
+    /// Use host memory, also where there are GPUs (sets WARPWAY_ENGINE=host)
+    #[arg(long)]
+    host_memory: bool,
+    /// End the job if it takes longer; 0 is no limit
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
+    timeout: Duration,
+    /// Time between SIGTERM and SIGKILL for ranks that are to end
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    grace: Duration,
+    /// Put `[rank] ` in front of each line (the default)
+    #[arg(long, overrides_with = "no_prefix")]
+    tag_output: bool,
+    /// Pass lines on as they are
+    #[arg(long, overrides_with = "tag_output")]
+    no_prefix: bool,
+    /// Print everything that happens, output included, as one JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Runs the job; the launcher's exit code.
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<u8> {
+    event_loop::run(&arguments)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))
+}
