@@ -156,6 +156,7 @@ impl EventLoop {
     fn flush(&mut self) -> anyhow::Result<Option<Signal>> {
         let patience = self.grace.max(Duration::from_secs(1));
         let give_up_at = self.job.is_disturbed().then(|| Instant::now() + patience);
+        let mut finished = false;
         loop {
             for index in 0..self.ranks.len() {
                 for stream in Stream::ALL {
@@ -163,8 +164,11 @@ impl EventLoop {
                 }
             }
             let is_drained = |rank: &Rank| Stream::ALL.iter().all(|stream| rank.pipe(*stream).is_none());
-            let done = self.ranks.iter().all(is_drained) && self.output.is_empty();
-            if done || give_up_at.is_some_and(|at| Instant::now() >= at) {
+            if self.ranks.iter().all(is_drained) && !finished {
+                finished = true;
+                self.output.event(&self.job.finished(Instant::now()));
+            }
+            if finished && self.output.is_empty() || give_up_at.is_some_and(|at| Instant::now() >= at) {
                 return Ok(None);
             }
             for source in self.wait(give_up_at, false)? {

@@ -155,7 +155,7 @@ impl Job {
             return;
         }
         match self.phase {
-            _ if pids.is_empty() => self.finish(now),
+            _ if pids.is_empty() => self.phase = Phase::Over,
             Phase::Lingering { until } if now >= until => {
                 self.actions.push(Action::Report(Event::Leftovers { pids: pids.to_vec() }));
                 self.ask_to_end(now, Signal::TERM);
@@ -189,7 +189,7 @@ impl Job {
                 self.end(now, cause, Signal::TERM);
             }
             Phase::Ending { kill_at } if now >= kill_at => self.kill(now),
-            Phase::Killed { give_up_at } if now >= give_up_at => self.finish(now),
+            Phase::Killed { give_up_at } if now >= give_up_at => self.phase = Phase::Over,
             _ => {}
         }
     }
@@ -203,6 +203,15 @@ impl Job {
             Some(Cause::Signal(signal)) => signal_exit_code(*signal),
             Some(Cause::Timeout { .. }) => TIMED_OUT,
             Some(Cause::Start { exit_code, .. }) => *exit_code,
+        }
+    }
+
+    /// The job's last event, for when all of its output has been read.
+    pub(super) fn finished(&self, now: Instant) -> Event {
+        Event::Finished {
+            exit_code: self.exit_code(),
+            seconds: (now - self.begin).as_secs_f64(),
+            cause: self.cause.clone(),
         }
     }
 
@@ -229,15 +238,6 @@ impl Job {
         self.actions.push(Action::Report(Event::Killing { ranks: self.running().collect() }));
         self.actions.push(Action::Signal(Signal::KILL));
         self.phase = Phase::Killed { give_up_at: now + REAP };
-    }
-
-    fn finish(&mut self, now: Instant) {
-        self.phase = Phase::Over;
-        self.actions.push(Action::Report(Event::Finished {
-            exit_code: self.exit_code(),
-            seconds: (now - self.begin).as_secs_f64(),
-            cause: self.cause.clone(),
-        }));
     }
 }
 

@@ -109,7 +109,8 @@ impl Event {
     pub(super) fn text(&self) -> Option<String> {
         match self {
             Self::Started { .. } | Self::Ended { .. } | Self::Finished { cause: None, .. } => None,
-            Self::Stopping { cause, running: 0, .. } => Some(cause.to_string()),
+            // The last line will say it.
+            Self::Stopping { running: 0, .. } => None,
             Self::Stopping { cause, signal, running, grace_seconds } => Some(format!(
                 "{cause}; sent {} to the {running} running rank{}, SIGKILL follows in {grace_seconds} s",
                 name(*signal),
