@@ -297,6 +297,11 @@ impl Connection {
         &self.0.remote
     }
 
+    /// The same for all clones, different for two connections that live at the same time.
+    pub(crate) fn key(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     /// Rank of the peer in the communicator that made the connection.
     pub fn peer(&self) -> u32 {
         self.0.peer

@@ -13,6 +13,7 @@ pub mod deadline;
 pub mod endpoint;
 pub mod engine;
 pub mod error;
+pub mod fifo;
 pub mod health;
 pub mod launch;
 pub mod memory;

@@ -129,8 +129,16 @@ impl EventCount {
         }
     }
 
+    /// True if somebody sleeps or is about to. Orders nothing by itself: between publishing and this look
+    /// there must be a sequentially consistent step, as in [`notify`](Self::notify).
+    #[inline]
+    pub(crate) fn has_sleepers(&self) -> bool {
+        self.sleepers.load(Ordering::SeqCst) != 0
+    }
+
+    /// Wakes all sleepers without looking whether there are any.
     #[cold]
-    fn ring(&self) {
+    pub(crate) fn ring(&self) {
         self.doorbell.fetch_add(1, Ordering::SeqCst);
         futex::wake_all(&self.doorbell);
     }

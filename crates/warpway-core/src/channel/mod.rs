@@ -6,9 +6,11 @@
 mod error;
 mod handle;
 mod memory;
+mod port;
 mod switch;
 
 pub use error::ChannelError;
 pub use handle::{DeviceHandle, Liveness, MemoryChannelHandle, SemaphoreHandle};
 pub use memory::{BaseMemoryChannel, DEVICE_TIMEOUT, MemoryChannel};
+pub use port::{BasePortChannel, BasePortChannelHandle, PortChannel, PortChannelHandle, PortCopy};
 pub use switch::{NvlsConnection, SwitchChannel, check_bindable, connect_nvls_collective};

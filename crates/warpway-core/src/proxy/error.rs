@@ -56,6 +56,12 @@ pub enum ProxyError {
         /// Position of the request.
         position: u64,
     },
+    /// The thread of a proxy did not end in time because its handler does not return.
+    #[error("the proxy's handler has not returned {} after the deadline; its thread ends once it does", crate::error::seconds(.grace))]
+    Stuck {
+        /// Time given beyond the deadline.
+        grace: std::time::Duration,
+    },
     /// A handler panicked; the service goes on.
     #[error("the handler of the proxy panicked: {message}")]
     Panicked {
@@ -69,6 +75,7 @@ impl ProxyError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Stopped { .. } => ErrorCode::Aborted,
+            Self::Stuck { .. } => ErrorCode::Timeout,
             Self::Panicked { .. } => ErrorCode::InternalError,
             _ => ErrorCode::InvalidUsage,
         }
@@ -84,6 +91,7 @@ impl ProxyError {
             Self::Full { .. } => "proxy.full",
             Self::Usage { .. } => "proxy.usage",
             Self::Stopped { .. } => "proxy.stopped",
+            Self::Stuck { .. } => "proxy.stuck",
             Self::Panicked { .. } => "proxy.panicked",
         }
     }

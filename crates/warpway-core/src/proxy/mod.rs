@@ -1,5 +1,26 @@
-//! The proxy: a thread that carries out port-channel requests.
+//! The proxy: a thread that takes requests from a [FIFO](crate::fifo) and carries them out.
+//!
+//! [`ProxyService`] is what port channels use: requests name semaphores and memories by id, and the
+//! service writes, signals, adds and flushes on their connections. [`Proxy`] is the bare loop, for
+//! handlers of one's own.
+//!
+//! What the service guarantees:
+//! * requests of one connection are carried out in the order of their positions; a connection whose write
+//!   queue is full, or whose peer is slow, does not hold up others;
+//! * a flush completes when *its* requests are complete, whatever is pushed after it;
+//! * an id whose object was removed is an error, never another object;
+//! * a request that fails, or an engine that panics, fails the communicator of that connection (see
+//!   [`Health`](crate::health::Health)); connections of other communicators are served as before;
+//! * a stop ends the waits for what it leaves undone with an error, never with success.
 
+mod dispatch;
 mod error;
+mod lane;
+mod registry;
+mod service;
+mod worker;
 
 pub use error::ProxyError;
+pub(crate) use lane::{Entry, FlushState};
+pub use service::{ProxyService, ProxyServiceConfig};
+pub use worker::{Flow, Handler, Progress, Proxy, ProxyConfig, StopReport, ThreadInit};

@@ -1,0 +1,121 @@
+//! What producers and the proxy share about one connection: how far its flushes have come.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use crate::connection::Connection;
+use crate::fifo::TriggerKind;
+use crate::health::lock;
+use crate::semaphore::Semaphore;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::wait::EventCount;
+
+/// State of one flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FlushState {
+    /// Not complete; one past the highest position that is.
+    Pending(u64),
+    /// Complete.
+    Done,
+    /// The service was stopped before it was complete.
+    Stopped,
+}
+
+/// One connection of a service. Its requests are carried out in the order of their positions.
+pub(crate) struct Lane {
+    connection: Connection,
+    /// One past the highest position whose flush is complete. Positions of one lane complete in order.
+    flushed: AtomicU64,
+    /// Flushes given up when the service was stopped. They must stay so after it is started again and
+    /// later flushes raise `flushed`.
+    stopped: Mutex<BTreeSet<u64>>,
+    any_stopped: AtomicU32,
+    /// A stop has rejected requests that nobody waits for; the next flush says so.
+    lost: AtomicU32,
+    /// Set for good when a request failed: a later flush would claim that it was carried out.
+    broken: AtomicU32,
+    event: EventCount,
+}
+
+/// A semaphore as the proxy finds it by its id.
+pub(crate) struct Entry {
+    pub(crate) semaphore: Semaphore,
+    pub(crate) lane: Arc<Lane>,
+}
+
+impl Lane {
+    pub(super) fn new(connection: Connection) -> Self {
+        Self {
+            connection,
+            flushed: AtomicU64::new(0),
+            stopped: Mutex::new(BTreeSet::new()),
+            any_stopped: AtomicU32::new(0),
+            lost: AtomicU32::new(0),
+            broken: AtomicU32::new(0),
+            event: EventCount::new(),
+        }
+    }
+
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// What a waiter for a flush sleeps on.
+    pub(crate) fn event(&self) -> &EventCount {
+        &self.event
+    }
+
+    /// How far the flush at `position` has come.
+    pub(crate) fn flush_state(&self, position: u64) -> FlushState {
+        // Acquire: pairs with `complete`, so that a mark made before is seen, too.
+        let flushed = self.flushed.load(Ordering::Acquire);
+        if self.any_stopped.load(Ordering::Acquire) != 0 && lock(&self.stopped).contains(&position) {
+            return FlushState::Stopped;
+        }
+        if flushed > position { FlushState::Done } else { FlushState::Pending(flushed) }
+    }
+
+    /// The waiter for `position` has had its answer.
+    pub(crate) fn forget(&self, position: u64) {
+        lock(&self.stopped).remove(&position);
+    }
+
+    /// The flush at `position` is complete.
+    pub(super) fn complete(&self, position: u64) {
+        // Pairs with `flush_state`: the waiter sees everything that was complete before.
+        self.flushed.store(position + 1, Ordering::Release);
+        self.event.notify();
+    }
+
+    /// The flush at `position` will never complete because the service stops.
+    pub(super) fn give_up(&self, position: u64) {
+        lock(&self.stopped).insert(position);
+        self.any_stopped.store(1, Ordering::Release);
+        self.event.notify();
+    }
+
+    /// The parts `kind` of the request at `position` are not carried out because the service stops.
+    pub(super) fn lose(&self, position: u64, kind: TriggerKind) {
+        if kind.contains(TriggerKind::SYNC) {
+            self.give_up(position);
+        }
+        if kind != TriggerKind::SYNC {
+            self.lost.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// True once after [`lose`](Self::lose) dropped something other than a flush.
+    pub(super) fn take_loss(&self) -> bool {
+        self.lost.swap(0, Ordering::Relaxed) != 0
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed) != 0
+    }
+
+    /// Nothing more is carried out on this lane. Its waiters leave through the connection's health, which
+    /// the caller fails.
+    pub(super) fn break_down(&self) {
+        self.broken.store(1, Ordering::Relaxed);
+    }
+}
