@@ -7,10 +7,12 @@ mod error;
 mod handle;
 mod memory;
 mod port;
+mod port_handle;
 mod switch;
 
 pub use error::ChannelError;
 pub use handle::{DeviceHandle, Liveness, MemoryChannelHandle, SemaphoreHandle};
 pub use memory::{BaseMemoryChannel, DEVICE_TIMEOUT, MemoryChannel};
-pub use port::{BasePortChannel, BasePortChannelHandle, PortChannel, PortChannelHandle, PortCopy};
+pub use port::{BasePortChannel, PortChannel, PortCopy};
+pub use port_handle::{BasePortChannelHandle, PortChannelHandle};
 pub use switch::{NvlsConnection, SwitchChannel, check_bindable, connect_nvls_collective};

@@ -1,6 +1,6 @@
 //! Port channels: requests to a proxy, for any transport.
 //!
-//! The channel objects and their handles for host threads and blocks of the host engine. A request is one
+//! The channel objects; their handles are for host threads and blocks of the host engine. A request is one
 //! FIFO element; elements of one connection are carried out in the order in which they were pushed, also
 //! between channels that share the connection.
 
@@ -8,14 +8,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::DEVICE_TIMEOUT;
-use crate::deadline::{Deadline, Timeout};
+use super::port_handle::{BasePortChannelHandle, PortChannelHandle};
+use crate::deadline::Timeout;
 use crate::error::Result;
-use crate::fifo::{MemoryId, SemaphoreId, Trigger, TriggerKind};
+use crate::fifo::{MemoryId, SemaphoreId};
 use crate::memory::{MemoryError, RegisteredMemory};
-use crate::proxy::{Entry, FlushState, ProxyError, ProxyService};
+use crate::proxy::{Entry, ProxyService};
 use crate::semaphore::Semaphore;
-use crate::trace::Operation;
-use crate::wait::WaitSite;
 
 /// A copy between two memories of a proxy service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,10 +34,10 @@ pub struct PortCopy {
 /// A port channel whose calls name memories. Cheap to clone; keeps service, semaphore and connection.
 #[derive(Clone)]
 pub struct BasePortChannel {
-    id: SemaphoreId,
-    entry: Arc<Entry>,
-    service: ProxyService,
-    timeout: Timeout,
+    pub(super) id: SemaphoreId,
+    pub(super) entry: Arc<Entry>,
+    pub(super) service: ProxyService,
+    pub(super) timeout: Timeout,
 }
 
 impl BasePortChannel {
@@ -77,7 +76,7 @@ impl BasePortChannel {
 
     /// What blocks use; it keeps the channel.
     pub fn device_handle(&self) -> BasePortChannelHandle {
-        BasePortChannelHandle(self.clone())
+        BasePortChannelHandle::new(self.clone())
     }
 }
 
@@ -88,11 +87,11 @@ pub struct PortChannel {
     memories: Arc<Memories>,
 }
 
-struct Memories {
-    destination_id: MemoryId,
-    destination: RegisteredMemory,
-    source_id: MemoryId,
-    source: RegisteredMemory,
+pub(super) struct Memories {
+    pub(super) destination_id: MemoryId,
+    pub(super) destination: RegisteredMemory,
+    pub(super) source_id: MemoryId,
+    pub(super) source: RegisteredMemory,
 }
 
 impl PortChannel {
@@ -139,254 +138,7 @@ impl PortChannel {
 
     /// What blocks use; it keeps the channel.
     pub fn device_handle(&self) -> PortChannelHandle {
-        PortChannelHandle { base: self.base.device_handle(), memories: Arc::clone(&self.memories) }
-    }
-}
-
-/// Calls of a [`BasePortChannel`], each by one thread, any number of threads. Calls that push return the
-/// FIFO position of their element.
-///
-/// A push waits only while the FIFO is full. Every wait ends at the channel's timeout, when the
-/// communicator of the connection or the service fails, and when the service is stopped.
-#[derive(Clone)]
-pub struct BasePortChannelHandle(BasePortChannel);
-
-impl BasePortChannelHandle {
-    /// Copies asynchronously. The source may be written again once a later [`flush`](Self::flush) returns.
-    ///
-    /// # Errors
-    /// See the type's page. Ids and ranges are checked by the service when it takes the request up: an
-    /// error there fails the communicator.
-    pub fn put(&self, copy: &PortCopy) -> Result<u64> {
-        self.copy(TriggerKind::DATA, copy)
-    }
-
-    /// Raises the peer's semaphore after all earlier requests of the connection.
-    ///
-    /// # Errors
-    /// See the type's page.
-    pub fn signal(&self) -> Result<u64> {
-        self.push(&Trigger::new(TriggerKind::FLAG, self.0.id), self.0.timeout)
-    }
-
-    /// [`put`](Self::put) and [`signal`](Self::signal) in one request.
-    ///
-    /// # Errors
-    /// As [`put`](Self::put).
-    pub fn put_with_signal(&self, copy: &PortCopy) -> Result<u64> {
-        self.copy(TriggerKind::DATA | TriggerKind::FLAG, copy)
-    }
-
-    /// [`put_with_signal`](Self::put_with_signal) and [`flush`](Self::flush) in one request.
-    ///
-    /// # Errors
-    /// As both.
-    pub fn put_with_signal_and_flush(&self, copy: &PortCopy) -> Result<u64> {
-        let kind = TriggerKind::DATA | TriggerKind::FLAG | TriggerKind::SYNC;
-        self.push_and_flush(&copy.trigger(kind, self.0.id))
-    }
-
-    /// Returns when everything pushed before on the connection, from whatever channel or thread, is
-    /// complete: sources may be written again, effects are ordered there. Later requests do not delay it.
-    ///
-    /// # Errors
-    /// [`WaitError`](crate::wait::WaitError) naming the peer; `proxy.stopped` if the service was stopped
-    /// before it was complete.
-    pub fn flush(&self) -> Result<u64> {
-        self.push_and_flush(&Trigger::new(TriggerKind::SYNC, self.0.id))
-    }
-
-    /// Adds `value` (wrapping) to the 64-bit word at `offset` of the peer's memory, after all earlier
-    /// requests of the connection. Covered by [`flush`](Self::flush).
-    ///
-    /// # Errors
-    /// `mem.alignment` unless the offset is a multiple of 8; else as [`put`](Self::put).
-    pub fn atomic_add(&self, destination: MemoryId, offset: u64, value: i64) -> Result<u64> {
-        if !offset.is_multiple_of(8) {
-            return Err(MemoryError::Misaligned { operation: "atomic_add", offset, alignment: 8 }.into());
-        }
-        let kind = TriggerKind::ATOMIC_ADD;
-        let trigger =
-            Trigger { destination, destination_offset: offset, value, ..Trigger::new(kind, self.0.id) };
-        self.push(&trigger, self.0.timeout)
-    }
-
-    /// Takes one signal of the peer if there is one.
-    ///
-    /// # Errors
-    /// If the token has no address here.
-    pub fn poll(&self) -> Result<bool> {
-        self.0.semaphore().poll()
-    }
-
-    /// Waits for one signal of the peer and takes it.
-    ///
-    /// # Errors
-    /// [`WaitError`](crate::wait::WaitError) naming the peer.
-    pub fn wait(&self) -> Result<()> {
-        self.0.semaphore().wait(self.0.timeout)
-    }
-
-    /// The channel.
-    pub fn channel(&self) -> &BasePortChannel {
-        &self.0
-    }
-
-    fn copy(&self, kind: TriggerKind, copy: &PortCopy) -> Result<u64> {
-        self.push(&copy.trigger(kind, self.0.id), self.0.timeout)
-    }
-
-    fn push(&self, trigger: &Trigger, timeout: Timeout) -> Result<u64> {
-        let connection = self.0.semaphore().connection();
-        connection.waiter().health.check()?;
-        self.0.service.fifo().push_for(Some(connection.peer()), trigger, timeout)
-    }
-
-    fn push_and_flush(&self, trigger: &Trigger) -> Result<u64> {
-        let deadline = self.0.timeout.start();
-        let position = self.push(trigger, deadline.into())?;
-        self.await_flush(position, deadline)?;
-        Ok(position)
-    }
-
-    fn await_flush(&self, position: u64, deadline: Deadline) -> Result<()> {
-        let lane = &self.0.entry.lane;
-        let connection = lane.connection();
-        let service_health = &self.0.service.waiter().health;
-        let site = || WaitSite {
-            operation: Operation::Flush,
-            peer: Some(connection.peer()),
-            object: self.0.semaphore().id(),
-            sequence: position,
-            expected: position + 1,
-        };
-        connection.waiter().wait(site, deadline.into(), Some(lane.event()), || {
-            match lane.flush_state(position) {
-                FlushState::Done => Ok(Ok(())),
-                FlushState::Stopped => {
-                    lane.forget(position);
-                    Ok(Err(ProxyError::Stopped { position }.into()))
-                }
-                // The connection's own health is looked at by the wait; the service may have another one.
-                FlushState::Pending(seen) => {
-                    service_health.check().map_or_else(|e| Ok(Err(e)), |()| Err(seen))
-                }
-            }
-        })?
-    }
-}
-
-impl PortCopy {
-    fn trigger(&self, kind: TriggerKind, semaphore: SemaphoreId) -> Trigger {
-        let Self { destination, destination_offset, source, source_offset, size } = *self;
-        Trigger {
-            destination,
-            source,
-            destination_offset,
-            source_offset,
-            size,
-            ..Trigger::new(kind, semaphore)
-        }
-    }
-}
-
-/// Calls of a [`PortChannel`]; as [`BasePortChannelHandle`], with the memories left out. Ranges are
-/// checked before anything is pushed.
-#[derive(Clone)]
-pub struct PortChannelHandle {
-    base: BasePortChannelHandle,
-    memories: Arc<Memories>,
-}
-
-impl PortChannelHandle {
-    /// See [`BasePortChannelHandle::put`].
-    ///
-    /// # Errors
-    /// Also `mem.bounds`.
-    pub fn put(&self, destination_offset: u64, source_offset: u64, size: u64) -> Result<u64> {
-        self.base.put(&self.copy("put", destination_offset, source_offset, size)?)
-    }
-
-    /// See [`BasePortChannelHandle::signal`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn signal(&self) -> Result<u64> {
-        self.base.signal()
-    }
-
-    /// See [`BasePortChannelHandle::put_with_signal`].
-    ///
-    /// # Errors
-    /// Also `mem.bounds`.
-    pub fn put_with_signal(&self, destination_offset: u64, source_offset: u64, size: u64) -> Result<u64> {
-        self.base.put_with_signal(&self.copy("put_with_signal", destination_offset, source_offset, size)?)
-    }
-
-    /// See [`BasePortChannelHandle::put_with_signal_and_flush`].
-    ///
-    /// # Errors
-    /// Also `mem.bounds`.
-    pub fn put_with_signal_and_flush(
-        &self,
-        destination_offset: u64,
-        source_offset: u64,
-        size: u64,
-    ) -> Result<u64> {
-        let copy = self.copy("put_with_signal_and_flush", destination_offset, source_offset, size)?;
-        self.base.put_with_signal_and_flush(&copy)
-    }
-
-    /// See [`BasePortChannelHandle::flush`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn flush(&self) -> Result<u64> {
-        self.base.flush()
-    }
-
-    /// See [`BasePortChannelHandle::atomic_add`].
-    ///
-    /// # Errors
-    /// Also `mem.bounds`.
-    pub fn atomic_add(&self, offset: u64, value: i64) -> Result<u64> {
-        self.memories.destination.check_word("atomic_add", offset)?;
-        self.base.atomic_add(self.memories.destination_id, offset, value)
-    }
-
-    /// See [`BasePortChannelHandle::poll`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn poll(&self) -> Result<bool> {
-        self.base.poll()
-    }
-
-    /// See [`BasePortChannelHandle::wait`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn wait(&self) -> Result<()> {
-        self.base.wait()
-    }
-
-    fn copy(
-        &self,
-        operation: &'static str,
-        destination_offset: u64,
-        source_offset: u64,
-        size: u64,
-    ) -> Result<PortCopy> {
-        let Memories { destination_id, destination, source_id, source } = &*self.memories;
-        destination.check_range(operation, destination_offset, size)?;
-        source.check_range(operation, source_offset, size)?;
-        Ok(PortCopy {
-            destination: *destination_id,
-            destination_offset,
-            source: *source_id,
-            source_offset,
-            size,
-        })
+        PortChannelHandle::new(self.base.device_handle(), Arc::clone(&self.memories))
     }
 }
 
@@ -403,17 +155,5 @@ impl fmt::Debug for PortChannel {
             .field("destination", self.destination())
             .field("source", self.source())
             .finish()
-    }
-}
-
-impl fmt::Debug for BasePortChannelHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("BasePortChannelHandle").field(&self.0).finish()
-    }
-}
-
-impl fmt::Debug for PortChannelHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PortChannelHandle").field("base", &self.base).finish_non_exhaustive()
     }
 }

@@ -7,9 +7,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::ProxyError;
+use super::handler::{Flow, Handler, Progress, guarded};
 use super::lane::{Entry, Lane};
 use super::registry::Registry;
-use super::worker::{Flow, Handler, Progress, guarded};
 use crate::connection::Position;
 use crate::error::{Error, Result};
 use crate::fifo::{Trigger, TriggerKind};

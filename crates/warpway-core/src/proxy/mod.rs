@@ -15,12 +15,14 @@
 
 mod dispatch;
 mod error;
+mod handler;
 mod lane;
 mod registry;
 mod service;
 mod worker;
 
 pub use error::ProxyError;
+pub use handler::{Flow, Handler, Progress};
 pub(crate) use lane::{Entry, FlushState};
 pub use service::{ProxyService, ProxyServiceConfig};
-pub use worker::{Flow, Handler, Progress, Proxy, ProxyConfig, StopReport, ThreadInit};
+pub use worker::{Proxy, ProxyConfig, StopReport, ThreadInit};

@@ -1,71 +1,17 @@
 //! A thread that takes requests from a FIFO and gives them to a handler.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::ProxyError;
+use super::handler::{Flow, Handler, Progress, guarded, panic_message};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result, SystemError};
-use crate::fifo::{Fifo, FifoHandle, Trigger};
+use crate::fifo::{Fifo, FifoHandle};
 use crate::health::lock;
 use crate::sync::{AtomicU32, Ordering};
 use crate::wait::{EventCount, Waiter};
-
-/// What a handler wants next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flow {
-    /// The next request.
-    Continue,
-    /// To end: what has been pushed besides is rejected, as by [`Proxy::stop`].
-    Stop,
-}
-
-/// How much a handler has left to do without a new request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    /// Nothing.
-    Idle,
-    /// It waits for something outside and wants to be asked again soon.
-    Waiting,
-    /// It got something done.
-    Busy,
-}
-
-/// What a [`Proxy`] does with requests. Runs on the proxy's thread only.
-///
-/// An error or a panic of any method becomes a failure of the proxy's health; the proxy goes on. A closure
-/// `FnMut(u64, Trigger) -> Result<Flow>` is a handler.
-pub trait Handler: Send + 'static {
-    /// Takes up the request at `position`. Requests come in the order of their positions.
-    fn handle(&mut self, position: u64, trigger: Trigger) -> Result<Flow>;
-
-    /// Goes on with requests taken up before. Called again and again.
-    fn progress(&mut self) -> Result<Progress> {
-        Ok(Progress::Idle)
-    }
-
-    /// False while it cannot take up more requests.
-    fn accepts(&self) -> bool {
-        true
-    }
-
-    /// The request at `position` is not carried out because the proxy stops.
-    fn reject(&mut self, _position: u64, _trigger: Trigger) {}
-
-    /// The proxy stops: gives up what is not complete and returns how many requests that were.
-    fn give_up(&mut self) -> u64 {
-        0
-    }
-}
-
-impl<F: FnMut(u64, Trigger) -> Result<Flow> + Send + 'static> Handler for F {
-    fn handle(&mut self, position: u64, trigger: Trigger) -> Result<Flow> {
-        self(position, trigger)
-    }
-}
 
 /// Runs on the proxy's thread before the first request, for affinity and the like.
 pub type ThreadInit = Arc<dyn Fn() + Send + Sync>;
@@ -406,18 +352,6 @@ impl<H: Handler> Worker<H> {
 
 /// How often a handler that waits for something outside is asked.
 const WAITING_SLICE: Duration = Duration::from_micros(50);
-
-/// Turns a panic into an error.
-pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
-    // The state behind a panic is the handler's own; it is told of the failure like everybody else.
-    catch_unwind(AssertUnwindSafe(call))
-        .unwrap_or_else(|payload| Err(ProxyError::Panicked { message: panic_message(&*payload) }.into()))
-}
-
-fn panic_message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no text)".into())
-}
 
 fn join<T>(thread: JoinHandle<T>) -> Result<T> {
     thread.join().map_err(|payload| ProxyError::Panicked { message: panic_message(&*payload) }.into())

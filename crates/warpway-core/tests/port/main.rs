@@ -1,4 +1,5 @@
 //! FIFO, proxy service and port channels over a connection whose completions the test controls.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "a test fails where it panics")]
 
 mod channel;
 mod fake;
