@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::token::Token;
 use crate::trace::Operation;
 use crate::transport::{DeviceKind, Transport};
-use crate::wait::WaitSite;
+use crate::wait::{WaitSite, Waiter};
 
 /// One token of a token memory.
 #[derive(Debug, Clone)]
@@ -75,6 +75,14 @@ impl Semaphore {
     /// # Errors
     /// [`WaitError`](crate::wait::WaitError) naming the peer, on timeout, abort or the peer's death.
     pub fn wait(&self, timeout: Timeout) -> Result<()> {
+        self.wait_with(self.0.connection.waiter(), timeout)
+    }
+
+    /// The same with another back-off than the connection's, for blocks that share cores.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_with(&self, waiter: &Waiter, timeout: Timeout) -> Result<()> {
         let token = self.0.inbound.token()?;
         let site = || {
             let taken = self.0.taken.load(Ordering::Relaxed);
@@ -86,7 +94,7 @@ impl Semaphore {
                 expected: taken + 1,
             }
         };
-        self.0.connection.waiter().wait(site, timeout, Some(token.event()), || self.take(token))?;
+        waiter.wait(site, timeout, Some(token.event()), || self.take(token))?;
         Ok(())
     }
 

@@ -177,6 +177,13 @@ impl WaitPolicy {
         Self { spins, yields: 200, slice: Duration::from_millis(10) }
     }
 
+    /// For `ranks` ranks of this host, each with one runnable thread, on the cores that this process may use.
+    pub fn for_ranks(ranks: usize) -> Self {
+        // Follows the affinity mask and the container's quota; unknown means be polite.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::for_load(ranks, cores)
+    }
+
     /// Sleeps almost at once: for service threads that must not take a core from anybody.
     pub fn patient() -> Self {
         Self { spins: 0, yields: 1, slice: Duration::from_millis(10) }
