@@ -14,6 +14,7 @@ pub mod endpoint;
 pub mod engine;
 pub mod error;
 pub mod fifo;
+mod futex;
 pub mod health;
 pub mod launch;
 pub mod memory;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::deadline::Timeout;
 use crate::error::{Error, ErrorCode};
+use crate::futex::Futex;
 use crate::health::{Failure, Health};
 use crate::sync::{AtomicU32, Ordering, fence, spin_loop, yield_now};
 use crate::trace::{FlightRecorder, Operation};
@@ -102,13 +103,13 @@ impl WaitError {
 #[repr(C)]
 pub struct EventCount {
     sleepers: AtomicU32,
-    doorbell: AtomicU32,
+    doorbell: Futex,
 }
 
 impl EventCount {
     /// Nobody sleeps.
     pub fn new() -> Self {
-        Self { sleepers: AtomicU32::new(0), doorbell: AtomicU32::new(0) }
+        Self { sleepers: AtomicU32::new(0), doorbell: Futex::new() }
     }
 
     /// Wakes all sleepers; one fence and one load where there are none. Call after publishing.
@@ -124,6 +125,9 @@ impl EventCount {
     /// The same after a sequentially consistent read-modify-write, which is a fence already.
     #[inline]
     pub fn notify_after_rmw(&self) {
+        // loom takes sequentially consistent accesses for acquire and release; its fences are exact.
+        #[cfg(loom)]
+        fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) != 0 {
             self.ring();
         }
@@ -139,8 +143,7 @@ impl EventCount {
     /// Wakes all sleepers without looking whether there are any.
     #[cold]
     pub(crate) fn ring(&self) {
-        self.doorbell.fetch_add(1, Ordering::SeqCst);
-        futex::wake_all(&self.doorbell);
+        self.doorbell.ring();
     }
 
     /// Sleeps at most `slice` unless `ready` holds; may wake for no reason.
@@ -149,11 +152,11 @@ impl EventCount {
     /// needless system call each, nothing worse.
     pub fn sleep_unless(&self, slice: Duration, mut ready: impl FnMut() -> bool) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let bell = self.doorbell.load(Ordering::SeqCst);
+        let bell = self.doorbell.load();
         // Orders the announcement before the test; pairs with the fence in `notify`.
         fence(Ordering::SeqCst);
         if !ready() {
-            futex::wait(&self.doorbell, bell, slice);
+            self.doorbell.wait(bell, slice);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
@@ -316,41 +319,6 @@ impl From<WaitError> for Failure {
     }
 }
 
-mod futex {
-    //! The futex calls, on words that may be shared between processes.
-
-    use std::time::Duration;
-
-    use crate::sync::AtomicU32;
-
-    #[cfg(not(loom))]
-    pub(super) fn wait(word: &AtomicU32, expected: u32, limit: Duration) {
-        let limit = rustix::time::Timespec {
-            tv_sec: limit.as_secs().min(i64::MAX as u64) as i64,
-            tv_nsec: i64::from(limit.subsec_nanos()),
-        };
-        // Every outcome (woken, value changed, timed out, interrupted) means the same here: test again.
-        let _ =
-            rustix::thread::futex::wait(word, rustix::thread::futex::Flags::empty(), expected, Some(&limit));
-    }
-
-    #[cfg(not(loom))]
-    pub(super) fn wake_all(word: &AtomicU32) {
-        // Fails only for an address that is not mapped, which a reference cannot be.
-        let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), i32::MAX as u32);
-    }
-
-    #[cfg(loom)]
-    pub(super) fn wait(word: &AtomicU32, expected: u32, _limit: Duration) {
-        while word.load(crate::sync::Ordering::SeqCst) == expected {
-            crate::sync::yield_now();
-        }
-    }
-
-    #[cfg(loom)]
-    pub(super) fn wake_all(_word: &AtomicU32) {}
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::AtomicU64;
@@ -433,6 +401,140 @@ mod tests {
             std::thread::sleep(Duration::from_millis(30));
             value.store(3, Ordering::Release);
             event.notify();
+        });
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+    use crate::sync::AtomicU64;
+    use crate::token::Token;
+
+    /// The sleeping part of [`Waiter::wait`]: without spinning and without time, so that only a wake-up
+    /// ends it.
+    fn wait_until(event: &EventCount, mut ready: impl FnMut() -> bool) {
+        let mut done = ready();
+        while !done {
+            event.sleep_unless(Duration::MAX, || {
+                done = ready();
+                done
+            });
+            done = done || ready();
+        }
+    }
+
+    #[test]
+    fn loom_an_added_token_wakes_its_owner() {
+        loom::model(|| {
+            let token = Arc::new(Token::new());
+            let signaller = thread::spawn({
+                let token = Arc::clone(&token);
+                move || token.add(1)
+            });
+            wait_until(token.event(), || token.load() == 1);
+            signaller.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_a_stored_token_wakes_its_owner() {
+        loom::model(|| {
+            let token = Arc::new(Token::new());
+            let signaller = thread::spawn({
+                let token = Arc::clone(&token);
+                move || token.store(5)
+            });
+            wait_until(token.event(), || token.load() == 5);
+            signaller.join().unwrap();
+        });
+    }
+
+    /// Also a relaxed word outside the token, as packets are.
+    #[test]
+    fn loom_a_packet_wakes_its_reader() {
+        loom::model(|| {
+            let shared = Arc::new((AtomicU64::new(0), EventCount::new()));
+            let writer = thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || {
+                    shared.0.store(9, Ordering::Relaxed);
+                    shared.1.notify();
+                }
+            });
+            wait_until(&shared.1, || shared.0.load(Ordering::Relaxed) == 9);
+            writer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_two_signallers_are_both_seen() {
+        loom::model(|| {
+            let token = Arc::new(Token::new());
+            let signallers = [(); 2].map(|()| {
+                let token = Arc::clone(&token);
+                thread::spawn(move || token.add(1))
+            });
+            wait_until(token.event(), || token.load() == 2);
+            for signaller in signallers {
+                signaller.join().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn loom_one_signal_wakes_two_sleepers() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let token = Arc::new(Token::new());
+            let waiter = thread::spawn({
+                let token = Arc::clone(&token);
+                move || wait_until(token.event(), || token.load() == 1)
+            });
+            let signaller = thread::spawn({
+                let token = Arc::clone(&token);
+                move || token.add(1)
+            });
+            wait_until(token.event(), || token.load() == 1);
+            waiter.join().unwrap();
+            signaller.join().unwrap();
+        });
+    }
+
+    /// The data written before a signal is visible to whoever sees it.
+    #[test]
+    fn loom_a_signal_carries_data() {
+        loom::model(|| {
+            let shared = Arc::new((AtomicU64::new(0), Token::new()));
+            let signaller = thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || {
+                    shared.0.store(42, Ordering::Relaxed);
+                    shared.1.add(1);
+                }
+            });
+            wait_until(shared.1.event(), || shared.1.load() == 1);
+            assert_eq!(shared.0.load(Ordering::Relaxed), 42);
+            signaller.join().unwrap();
+        });
+    }
+
+    /// The models can fail: a signaller that does not look for sleepers loses a wake-up.
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_a_lost_wake_up_is_a_deadlock() {
+        loom::model(|| {
+            let shared = Arc::new((AtomicU64::new(0), EventCount::new()));
+            let writer = thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || shared.0.store(9, Ordering::Release)
+            });
+            wait_until(&shared.1, || shared.0.load(Ordering::Acquire) == 9);
+            writer.join().unwrap();
         });
     }
 }

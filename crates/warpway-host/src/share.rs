@@ -54,7 +54,7 @@ mod tests {
             for index in 0..count {
                 let part = Share::new(index, count).part("test", total, granule).unwrap();
                 prop_assert_eq!(part.start, next);
-                prop_assert!(part.start % granule == 0 || part.start == total);
+                prop_assert!(part.start.is_multiple_of(granule) || part.start == total);
                 next = part.end;
             }
             prop_assert_eq!(next, total);
