@@ -1,6 +1,7 @@
 //! The `warpway` command. Each subcommand is a module with its arguments and a `run` that gives the exit code.
 #![forbid(unsafe_code)]
 
+mod doctor;
 mod launch;
 
 use std::process::ExitCode;
@@ -17,6 +18,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Doctor(doctor::Arguments),
     Launch(launch::Arguments),
     #[command(hide = true, name = launch::GUARD_COMMAND)]
     LaunchGuard(launch::GuardArguments),
@@ -24,6 +26,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
         Command::LaunchGuard(arguments) => launch::run_guard(&arguments),
     };
