@@ -58,7 +58,6 @@ impl ProcessIdentity {
     }
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the environment rendezvous will use it"))]
 /// The nearest ancestor of this process whose command name begins with `name`, as (process id, start time).
 /// Processes of one host and process-id namespace agree on it.
 pub(super) fn ancestor(name: &str) -> Option<(u32, u64)> {

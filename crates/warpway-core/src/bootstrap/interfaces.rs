@@ -15,6 +15,8 @@ pub struct InterfaceChoice {
     pub family: Option<AddressFamily>,
     /// Only interfaces with these names.
     pub names: NameFilter,
+    /// Preferred subnet if names are not limited: that of the root, as far as it is known.
+    pub toward: Option<IpAddr>,
 }
 
 /// IPv4 or IPv6.
@@ -77,30 +79,30 @@ impl Interface {
 }
 
 impl InterfaceChoice {
-    /// Addresses of this host to listen at, best first; never empty. `toward` is the root's address, if known.
+    /// Addresses of this host to listen at, best first; never empty.
     ///
     /// # Errors
     /// `config.value` if no interface fits; `system` if the interfaces cannot be listed.
-    pub fn addresses(&self, toward: Option<IpAddr>) -> Result<Vec<IpAddr>> {
-        Ok(self.select(&Interface::list()?, toward)?)
+    pub fn addresses(&self) -> Result<Vec<IpAddr>> {
+        Ok(self.select(&Interface::list()?)?)
     }
 
     /// The same from a given list.
     ///
     /// Without a filter, the addresses are those of the first group that is not empty: interfaces named `ib*`;
-    /// those with the root in their subnet; any but `docker*` and loopback; `docker*`; loopback. Within a group
+    /// those with `toward` in their subnet; any but `docker*` and loopback; `docker*`; loopback. Within a group
     /// the kernel's order holds, link-local addresses only if there is nothing else.
     ///
     /// # Errors
     /// `config.value` if no interface fits, listing those that are there.
-    pub fn select(&self, all: &[Interface], toward: Option<IpAddr>) -> Result<Vec<IpAddr>, ConfigError> {
+    pub fn select(&self, all: &[Interface]) -> Result<Vec<IpAddr>, ConfigError> {
         let usable: Vec<&Interface> = all
             .iter()
             .filter(|i| i.up && self.names.accepts(&i.name) && self.of_family(i).next().is_some())
             .collect();
         let docker = |i: &Interface| i.name.starts_with("docker");
         let near = |i: &Interface| {
-            toward.is_some_and(|ip| !i.loopback && i.addresses.iter().any(|a| a.contains(ip)))
+            self.toward.is_some_and(|ip| !i.loopback && i.addresses.iter().any(|a| a.contains(ip)))
         };
         let group: Vec<&Interface> = if self.names == NameFilter::Any {
             let groups: [&dyn Fn(&Interface) -> bool; 5] =
@@ -268,8 +270,9 @@ mod tests {
     }
 
     fn select(filter: &str, all: &[Interface], toward: Option<&str>) -> Vec<String> {
-        let choice = InterfaceChoice { family: None, names: filter.parse().unwrap() };
-        let chosen = choice.select(all, toward.map(|ip| ip.parse().unwrap())).unwrap();
+        let toward = toward.map(|ip| ip.parse().unwrap());
+        let choice = InterfaceChoice { family: None, names: filter.parse().unwrap(), toward };
+        let chosen = choice.select(all).unwrap();
         chosen.iter().map(IpAddr::to_string).collect()
     }
 
@@ -311,7 +314,8 @@ mod tests {
     fn families() {
         let all = machine();
         let choose = |family, filter: &str| {
-            InterfaceChoice { family: Some(family), names: filter.parse().unwrap() }.select(&all, None)
+            InterfaceChoice { family: Some(family), names: filter.parse().unwrap(), toward: None }
+                .select(&all)
         };
         assert_eq!(choose(AddressFamily::V4, "=eth0").unwrap(), ["10.0.0.5".parse::<IpAddr>().unwrap()]);
         assert_eq!(choose(AddressFamily::V6, "=eth0").unwrap(), ["fd00::5".parse::<IpAddr>().unwrap()]);
@@ -341,6 +345,6 @@ mod tests {
 
     #[test]
     fn this_machine_has_an_address() {
-        assert!(!InterfaceChoice::default().addresses(None).unwrap().is_empty());
+        assert!(!InterfaceChoice::default().addresses().unwrap().is_empty());
     }
 }

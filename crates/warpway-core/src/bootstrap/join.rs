@@ -46,6 +46,23 @@ pub enum RootLocation {
     },
 }
 
+impl fmt::Display for RootLocation {
+    /// For messages: `unix:@name` or up to four addresses.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix { name } => write!(f, "unix:@{}", name.escape_ascii()),
+            Self::Tcp { addresses } => {
+                let shown: Vec<String> = addresses.iter().take(4).map(SocketAddr::to_string).collect();
+                write!(f, "tcp:{}", shown.join(", "))?;
+                match addresses.len() - shown.len() {
+                    0 => Ok(()),
+                    more => write!(f, " and {more} more"),
+                }
+            }
+        }
+    }
+}
+
 /// Who may join a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Admission {
@@ -129,6 +146,18 @@ mod tests {
         // printf '\x01\0\0\0\0\0\0\0d\x02\0\0\0\0\0\0\0xy' | sha256sum
         let hex: String = digest("d", &[b"xy"]).iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(hex, "77b2a56dfd3f5d438b510e84100875a3a8a80805a0e638a2b30014490bfb3fd1");
+    }
+
+    #[test]
+    fn locations_are_readable() {
+        let unix = RootLocation::Unix { name: b"warpway-0-\xff".to_vec() };
+        assert_eq!(unix.to_string(), "unix:@warpway-0-\\xff");
+        let tcp = |n: u16| {
+            let addresses = (1..=n).map(|port| SocketAddr::from(([10, 0, 0, 1], port))).collect();
+            RootLocation::Tcp { addresses }.to_string()
+        };
+        assert_eq!(tcp(2), "tcp:10.0.0.1:1, 10.0.0.1:2");
+        assert_eq!(tcp(17), "tcp:10.0.0.1:1, 10.0.0.1:2, 10.0.0.1:3, 10.0.0.1:4 and 13 more");
     }
 
     #[test]

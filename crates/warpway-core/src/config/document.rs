@@ -25,19 +25,19 @@ const LAUNCHERS: &str = "
 
 Rank and world size come from the first of these that sets both; rank and size on the host come along.
 
-| launcher | rank and size | job | meeting place if ranks are on several hosts |
+| launcher | rank and size | job | host of rank 0, unless `MASTER_ADDR` is set |
 |---|---|---|---|
-| `warpway launch` | `WARPWAY_RANK`, `WARPWAY_WORLD_SIZE` | `WARPWAY_JOB_ID` | `WARPWAY_COMM_ID` |
-| torchrun | `RANK`, `WORLD_SIZE` | `TORCHELASTIC_RUN_ID`, `TORCHELASTIC_RESTART_COUNT`, `MASTER_PORT` | `MASTER_ADDR` |
-| Open MPI | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` | `PMIX_NAMESPACE` | `OMPI_MCA_orte_hnp_uri` (4.x): the host of mpirun, where rank 0 must be; Slurm's first node |
-| MPICH, Intel MPI (Hydra) | `PMI_RANK`, `PMI_SIZE` | Slurm's, or the process `hydra_pmi_proxy` of the host | Slurm's first node |
-| srun | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` | `SLURM_JOB_ID`, `SLURM_STEP_ID` | first of `SLURM_STEP_NODELIST` |
+| `warpway launch` | `WARPWAY_RANK`, `WARPWAY_WORLD_SIZE` | `WARPWAY_JOB_ID` | - |
+| torchrun | `RANK`, `WORLD_SIZE` | `TORCHELASTIC_RUN_ID`, `TORCHELASTIC_RESTART_COUNT`, `MASTER_PORT` | - |
+| Open MPI | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` | `PMIX_NAMESPACE`, `OMPI_MCA_orte_precondition_transports` | `OMPI_MCA_orte_hnp_uri` (4.x, the host of mpirun), else Slurm's first node |
+| MPICH, Intel MPI (Hydra) | `PMI_RANK`, `PMI_SIZE` | the process `hydra_pmi_proxy` of the host, else Slurm's | Slurm's first node |
+| srun | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` | `SLURM_JOB_ID`, `SLURM_STEP_ID`, `SLURM_RESTART_COUNT` | first of `SLURM_STEP_NODELIST` |
 
 `WARPWAY_JOB_ID` names the job in place of the launcher. If all ranks are on one host (local size = world size, one
 node, or a loopback address) they meet at an abstract Unix socket named by user and job; without a token only
-processes of the same user are let in. Otherwise they meet over TCP, at `WARPWAY_COMM_ID`, at the meeting place's
-`WARPWAY_COMM_PORT`, or at the first free of 16 ports derived from the job; that takes `WARPWAY_BOOTSTRAP_TOKEN`, the
-same on all ranks, or `WARPWAY_BOOTSTRAP_INSECURE=1`.
+processes of the same user are let in. Otherwise they meet over TCP, at `WARPWAY_COMM_ID`, or on the host of rank 0 at
+`WARPWAY_COMM_PORT` or the first free of 16 ports derived from the job; that takes `WARPWAY_BOOTSTRAP_TOKEN`, the same
+on all ranks, or `WARPWAY_BOOTSTRAP_INSECURE=1`.
 ";
 
 /// The page, in Markdown.
