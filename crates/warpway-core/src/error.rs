@@ -16,6 +16,7 @@ use crate::health::Failure;
 use crate::launch::LaunchError;
 use crate::memory::MemoryError;
 use crate::proxy::ProxyError;
+use crate::trace::DumpError;
 use crate::wait::WaitError;
 use crate::wire::WireError;
 
@@ -137,6 +138,9 @@ pub enum Error {
     /// A bounded wait gave up.
     #[error(transparent)]
     Wait(#[from] WaitError),
+    /// Dumps of the flight recorder.
+    #[error(transparent)]
+    Trace(#[from] DumpError),
     /// The operating system.
     #[error(transparent)]
     System(#[from] SystemError),
@@ -169,6 +173,7 @@ impl Error {
             Self::Launch(e) => e.code(),
             Self::Proxy(e) => e.code(),
             Self::Wait(e) => e.code(),
+            Self::Trace(e) => e.code(),
             Self::System(_) => ErrorCode::SystemError,
             Self::Failed(f) => f.code(),
             Self::Internal { .. } => ErrorCode::InternalError,
@@ -188,6 +193,7 @@ impl Error {
             Self::Launch(e) => e.id(),
             Self::Proxy(e) => e.id(),
             Self::Wait(e) => e.id(),
+            Self::Trace(e) => e.id(),
             Self::System(_) => "system",
             Self::Unavailable(_) => "unavailable",
             Self::Failed(f) => f.id(),
