@@ -380,4 +380,23 @@ mod loom_tests {
             producer.join().unwrap();
         });
     }
+
+    #[test]
+    fn loom_a_pop_wakes_the_producer_of_a_full_ring() {
+        model(|| {
+            let ring = Arc::new(Ring::new(2).unwrap());
+            assert_eq!((push(&ring, 10), push(&ring, 20)), (0, 1));
+            let other = Arc::clone(&ring);
+            let producer = thread::spawn(move || {
+                let mut pushed = None;
+                other.popped().sleep_unless(std::time::Duration::MAX, || {
+                    pushed = other.try_push(&element(30)).ok();
+                    pushed.is_some()
+                });
+                pushed.unwrap_or_else(|| push(&other, 30))
+            });
+            assert_eq!(take(&ring, 0), 10);
+            assert_eq!(producer.join().unwrap(), 2);
+        });
+    }
 }
