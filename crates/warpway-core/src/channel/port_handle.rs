@@ -123,8 +123,7 @@ impl BasePortChannelHandle {
     }
 
     fn await_flush(&self, position: u64, deadline: Deadline) -> Result<()> {
-        let lane = &self.0.entry.lane;
-        let connection = lane.connection();
+        let (connection, flushes) = (self.0.entry.lane.connection(), self.0.entry.lane.flushes());
         let service_health = &self.0.service.waiter().health;
         let site = || WaitSite {
             operation: Operation::Flush,
@@ -133,11 +132,11 @@ impl BasePortChannelHandle {
             sequence: position,
             expected: position + 1,
         };
-        connection.waiter().wait(site, deadline.into(), Some(lane.event()), || {
-            match lane.flush_state(position) {
+        connection.waiter().wait(site, deadline.into(), Some(flushes.event()), || {
+            match flushes.state(position) {
                 FlushState::Done => Ok(Ok(())),
                 FlushState::Stopped => {
-                    lane.forget(position);
+                    flushes.forget(position);
                     Ok(Err(ProxyError::Stopped { position }.into()))
                 }
                 // The connection's own health is looked at by the wait; the service may have another one.

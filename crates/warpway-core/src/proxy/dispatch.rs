@@ -96,7 +96,7 @@ impl Dispatcher {
             Outcome::Done(Some(flush))
                 if backlog.is_none() && lane.connection().completed()? >= flush.wanted =>
             {
-                lane.complete(flush.position);
+                lane.flushes().complete(flush.position);
                 return Ok(());
             }
             Outcome::Done(Some(flush)) => Some(flush),
@@ -218,7 +218,7 @@ impl Backlog {
         }
         let completed = connection.completed()?;
         while let Some(flush) = self.flushes.pop_front_if(|flush| flush.wanted <= completed) {
-            self.lane.complete(flush.position);
+            self.lane.flushes().complete(flush.position);
             advanced = true;
         }
         Ok(advanced)
@@ -261,7 +261,7 @@ impl Work {
         self.remaining = self.remaining.without(TriggerKind::SYNC);
         if lane.take_loss() {
             // Requests before this one were rejected by a stop: "everything before is complete" is not true.
-            lane.give_up(self.position);
+            lane.flushes().give_up(self.position);
             return Ok(Outcome::Done(None));
         }
         Ok(Outcome::Done(Some(Flush { position: self.position, wanted: connection.try_flush() })))

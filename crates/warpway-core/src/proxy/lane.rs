@@ -21,52 +21,35 @@ pub(crate) enum FlushState {
     Stopped,
 }
 
-/// One connection of a service. Its requests are carried out in the order of their positions.
-pub(crate) struct Lane {
-    connection: Connection,
-    /// One past the highest position whose flush is complete. Positions of one lane complete in order.
+/// How far the flushes of one connection have come, told apart by their positions in the FIFO.
+pub(crate) struct Flushes {
+    /// One past the highest position whose flush is complete. Positions of one connection complete in
+    /// order.
     flushed: AtomicU64,
     /// Flushes given up when the service was stopped. They must stay so after it is started again and
     /// later flushes raise `flushed`.
     stopped: Mutex<BTreeSet<u64>>,
     any_stopped: AtomicU32,
-    /// A stop has rejected requests that nobody waits for; the next flush says so.
-    lost: AtomicU32,
-    /// Set for good when a request failed: a later flush would claim that it was carried out.
-    broken: AtomicU32,
     event: EventCount,
 }
 
-/// A semaphore as the proxy finds it by its id.
-pub(crate) struct Entry {
-    pub(crate) semaphore: Semaphore,
-    pub(crate) lane: Arc<Lane>,
-}
-
-impl Lane {
-    pub(super) fn new(connection: Connection) -> Self {
+impl Flushes {
+    fn new() -> Self {
         Self {
-            connection,
             flushed: AtomicU64::new(0),
             stopped: Mutex::new(BTreeSet::new()),
             any_stopped: AtomicU32::new(0),
-            lost: AtomicU32::new(0),
-            broken: AtomicU32::new(0),
             event: EventCount::new(),
         }
     }
 
-    pub(crate) fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
-    /// What a waiter for a flush sleeps on.
+    /// What a waiter sleeps on.
     pub(crate) fn event(&self) -> &EventCount {
         &self.event
     }
 
     /// How far the flush at `position` has come.
-    pub(crate) fn flush_state(&self, position: u64) -> FlushState {
+    pub(crate) fn state(&self, position: u64) -> FlushState {
         // Acquire: pairs with `complete`, so that a mark made before is seen, too.
         let flushed = self.flushed.load(Ordering::Acquire);
         if self.any_stopped.load(Ordering::Acquire) != 0 && lock(&self.stopped).contains(&position) {
@@ -82,7 +65,7 @@ impl Lane {
 
     /// The flush at `position` is complete.
     pub(super) fn complete(&self, position: u64) {
-        // Pairs with `flush_state`: the waiter sees everything that was complete before.
+        // Pairs with `state`: the waiter sees everything that was complete before.
         self.flushed.store(position + 1, Ordering::Release);
         self.event.notify();
     }
@@ -93,11 +76,42 @@ impl Lane {
         self.any_stopped.store(1, Ordering::Release);
         self.event.notify();
     }
+}
+
+/// One connection of a service. Its requests are carried out in the order of their positions.
+pub(crate) struct Lane {
+    connection: Connection,
+    flushes: Flushes,
+    /// A stop has rejected requests that nobody waits for; the next flush says so.
+    lost: AtomicU32,
+    /// Set for good when a request failed: a later flush would claim that it was carried out.
+    broken: AtomicU32,
+}
+
+/// A semaphore as the proxy finds it by its id.
+pub(crate) struct Entry {
+    pub(crate) semaphore: Semaphore,
+    pub(crate) lane: Arc<Lane>,
+}
+
+impl Lane {
+    pub(super) fn new(connection: Connection) -> Self {
+        let (lost, broken) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { connection, flushes: Flushes::new(), lost, broken }
+    }
+
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    pub(crate) fn flushes(&self) -> &Flushes {
+        &self.flushes
+    }
 
     /// The parts `kind` of the request at `position` are not carried out because the service stops.
     pub(super) fn lose(&self, position: u64, kind: TriggerKind) {
         if kind.contains(TriggerKind::SYNC) {
-            self.give_up(position);
+            self.flushes.give_up(position);
         }
         if kind != TriggerKind::SYNC {
             self.lost.store(1, Ordering::Relaxed);
@@ -117,5 +131,25 @@ impl Lane {
     /// the caller fails.
     pub(super) fn break_down(&self) {
         self.broken.store(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// N34: a waiter that looks late still learns that its flush was given up, whatever completed since.
+    #[test]
+    fn n34_a_flush_given_up_is_never_taken_for_complete() {
+        let flushes = Flushes::new();
+        flushes.complete(2);
+        flushes.give_up(5);
+        flushes.give_up(7);
+        flushes.complete(9);
+        let states = [0, 2, 5, 6, 7, 9, 10].map(|position| flushes.state(position));
+        use FlushState::{Done, Pending, Stopped};
+        assert_eq!(states, [Done, Done, Stopped, Done, Stopped, Done, Pending(10)]);
+        flushes.forget(5);
+        assert_eq!(flushes.state(7), Stopped);
     }
 }

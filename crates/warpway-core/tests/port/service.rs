@@ -326,7 +326,7 @@ fn an_abort_empties_the_queues_of_its_communicator() {
         communicator.health.abort("test");
         assert_eq!(flush.join().unwrap().unwrap_err().code(), ErrorCode::Aborted);
     });
-    service.stop_proxy(patience()).unwrap();
+    assert_eq!(service.stop_proxy(patience()).unwrap().rejected, 0, "nothing is left to wait for");
     assert_eq!(link.wire.posted(), 1);
     assert!(own.health.check().is_ok());
 }
