@@ -32,3 +32,8 @@ pub mod wire;
 pub use deadline::{Deadline, Timeout};
 pub use error::{Error, ErrorCode, Result, SystemError, Unavailable};
 pub use health::{Cause, Failure, Health};
+
+/// Version of the library.
+pub const fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}

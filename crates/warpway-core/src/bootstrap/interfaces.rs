@@ -15,7 +15,7 @@ pub struct InterfaceChoice {
     pub family: Option<AddressFamily>,
     /// Only interfaces with these names.
     pub names: NameFilter,
-    /// Preferred subnet if names are not limited: that of the root, as far as it is known.
+    /// An address whose subnet is preferred if names are not limited: that of the root, as far as it is known.
     pub toward: Option<IpAddr>,
 }
 
@@ -79,12 +79,14 @@ impl Interface {
 }
 
 impl InterfaceChoice {
-    /// Addresses of this host to listen at, best first; never empty.
+    /// Addresses of this host to listen at, best first; never empty. `toward` stands in for the field if that is
+    /// not set.
     ///
     /// # Errors
     /// `config.value` if no interface fits; `system` if the interfaces cannot be listed.
-    pub fn addresses(&self) -> Result<Vec<IpAddr>> {
-        Ok(self.select(&Interface::list()?)?)
+    pub fn addresses(&self, toward: Option<IpAddr>) -> Result<Vec<IpAddr>> {
+        let choice = Self { toward: self.toward.or(toward), ..self.clone() };
+        Ok(choice.select(&Interface::list()?)?)
     }
 
     /// The same from a given list.
@@ -345,6 +347,6 @@ mod tests {
 
     #[test]
     fn this_machine_has_an_address() {
-        assert!(!InterfaceChoice::default().addresses().unwrap().is_empty());
+        assert!(!InterfaceChoice::default().addresses(None).unwrap().is_empty());
     }
 }

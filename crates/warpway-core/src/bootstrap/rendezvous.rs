@@ -177,11 +177,21 @@ impl Host for ThisHost {
 
     fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         let start = Instant::now();
+        let mut told = false;
         loop {
             match (name, 0u16).to_socket_addrs() {
                 Ok(addresses) => return Ok(addresses.map(|a| a.ip()).collect()),
                 Err(error) if start.elapsed() >= self.patience => return Err(error),
-                Err(_) => std::thread::sleep(Duration::from_millis(200)),
+                Err(error) => {
+                    if !told {
+                        tracing::warn!(
+                            "{name} does not resolve yet ({error}); asking again for {:?}",
+                            self.patience
+                        );
+                    }
+                    told = true;
+                    std::thread::sleep(Duration::from_millis(200));
+                }
             }
         }
     }
