@@ -28,7 +28,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let targets = if arguments.target.is_empty() { all_targets()? } else { arguments.target.clone() };
     for target in targets {
         let Some(mut command) = nightly_cargo("fuzz") else { continue };
-        command.args(["run", &target, "--", "-print_final_stats=1", "-timeout=10", "-rss_limit_mb=1024"]);
+        command.args([
+            "run",
+            &target,
+            "--",
+            "-print_final_stats=1",
+            "-verbosity=0",
+            "-timeout=10",
+            "-rss_limit_mb=1024",
+        ]);
         command.arg(format!("-max_total_time={}", arguments.seconds));
         step(&format!("fuzz {target}"), &mut command)?;
     }
