@@ -82,3 +82,29 @@ fn variables_are_checked() {
     let report = json(&output);
     assert!(finding(&report, "variables")["value"].as_str().unwrap().contains("WARPWAY_BOOTSTRAP_TIMEOUT_S"));
 }
+
+/// What a rank of `warpway launch` sees.
+#[test]
+fn the_launcher_is_recognised() {
+    let doctor = env!("CARGO_BIN_EXE_warpway");
+    let output = Command::new(doctor)
+        .args(["launch", "-n", "3", "--", "sh", "-c"])
+        .arg(format!("[ $WARPWAY_RANK != 1 ] || {doctor} doctor"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().find(|line| line.contains("launcher")).unwrap();
+    assert!(line.contains("warpway launch") && line.contains("rank 1 of 3, 1 of 3 on this host"), "{line}");
+    assert!(!text.contains("warn  variables"), "the launcher sets only what the library knows:\n{text}");
+}
+
+#[test]
+fn half_a_launcher_fails() {
+    let output = doctor("export WARPWAY_RANK=1; unset WARPWAY_WORLD_SIZE WORLD_SIZE");
+    assert_eq!(output.status.code(), Some(1));
+    let report = json(&output);
+    let found = finding(&report, "launcher");
+    assert_eq!(found["status"], "fail");
+    assert!(found["value"].as_str().unwrap().contains("WARPWAY_WORLD_SIZE"), "{found}");
+}
