@@ -1,0 +1,101 @@
+//! The caller's side of a link.
+
+use std::sync::Arc;
+
+use warpway_core::connection::{Position, RawConnection, Span};
+use warpway_core::memory::MemoryError;
+use warpway_core::trace::Operation;
+use warpway_core::transport::Transport;
+use warpway_core::{Deadline, Error, Result};
+
+use crate::frame::Kind;
+use crate::link::Link;
+use crate::outgoing::{Posted, Write};
+use crate::service::Service;
+
+/// One side of a connection; closes it in good order when dropped.
+pub(crate) struct TcpConnection {
+    pub(crate) link: Arc<Link>,
+    /// After `link`: the threads must still run when it closes.
+    pub(crate) _service: Arc<Service>,
+}
+
+impl TcpConnection {
+    fn word(
+        &self,
+        operation: Operation,
+        kind: Kind,
+        destination: Span<'_>,
+        operand: u64,
+    ) -> Result<Position> {
+        let memory = memory_id(&destination)?;
+        let offset = destination.offset;
+        self.link.post(operation, |position| Posted::Word { kind, position, memory, offset, operand })
+    }
+}
+
+/// The number of the destination in its owner's table.
+fn memory_id(destination: &Span<'_>) -> Result<u64> {
+    let exported = destination.memory.record().ethernet.as_ref();
+    let exported = exported.ok_or_else(|| MemoryError::NoTransport {
+        operation: "tcp",
+        transport: Transport::Ethernet,
+        available: destination.memory.transports(),
+        why: "its owner did not export it by TCP".into(),
+    })?;
+    Ok(exported.memory_id)
+}
+
+impl RawConnection for TcpConnection {
+    fn write(&self, destination: Span<'_>, source: Span<'_>, size: u64) -> Result<Position> {
+        let memory = memory_id(&destination)?;
+        source.memory.pointer("write", source.offset, size)?;
+        self.link.post(Operation::Write, |position| {
+            Posted::Write(Write {
+                position,
+                memory,
+                offset: destination.offset,
+                source: source.memory.clone(),
+                source_offset: source.offset,
+                left: size,
+            })
+        })
+    }
+
+    fn store(&self, destination: Span<'_>, value: u64) -> Result<Position> {
+        self.word(Operation::UpdateAndSync, Kind::Store, destination, value)
+    }
+
+    fn add(&self, destination: Span<'_>, delta: i64) -> Result<Position> {
+        self.word(Operation::AtomicAdd, Kind::Add, destination, delta.cast_unsigned())
+    }
+
+    fn completed(&self) -> Result<Position> {
+        self.link.check()?;
+        Ok(self.link.completed())
+    }
+
+    fn flush(&self, position: Position, deadline: Deadline) -> Result<()> {
+        if position > self.link.posted() {
+            return Err(Error::Internal {
+                place: "TcpConnection::flush",
+                what: "a position that has been posted",
+            });
+        }
+        self.link.flush(position, deadline)
+    }
+
+    fn posted(&self) -> Position {
+        self.link.posted()
+    }
+
+    fn max_write_queue_size(&self) -> u64 {
+        self.link.parts.queue_limit
+    }
+}
+
+impl Drop for TcpConnection {
+    fn drop(&mut self) {
+        self.link.close();
+    }
+}

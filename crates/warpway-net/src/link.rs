@@ -1,0 +1,227 @@
+//! One authenticated socket to one peer: counters, failure, orderly end.
+//!
+//! Locks are taken in the order input, output, queue. Only the receiving thread takes `input`; `output` belongs
+//! to whoever has set `Queue::active` (see `outgoing.rs`).
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use rustix::net::Shutdown;
+use warpway_core::connection::{ConnectionError, Position};
+use warpway_core::trace::Operation;
+use warpway_core::transport::Transport;
+use warpway_core::wait::{EventCount, GaveUp, WaitSite, Waiter};
+use warpway_core::{Deadline, Error, Result, Timeout};
+
+use crate::frame::{Header, Kind};
+use crate::incoming::Input;
+use crate::job::JobId;
+use crate::lock;
+use crate::outgoing::{Output, Queue};
+use crate::reactor::Pollers;
+
+/// What a link is made from.
+pub(crate) struct LinkParts {
+    /// Names the link in the pollers.
+    pub(crate) key: u64,
+    /// Connected, authenticated, non-blocking.
+    pub(crate) socket: OwnedFd,
+    pub(crate) job: JobId,
+    /// Job rank of the other side.
+    pub(crate) peer: u32,
+    /// Endpoint here, for messages.
+    pub(crate) object: u64,
+    pub(crate) waiter: Waiter,
+    pub(crate) pollers: Arc<Pollers>,
+    /// Operations that may wait to be sent.
+    pub(crate) queue_limit: u64,
+    /// How long posting waits for room in the queue.
+    pub(crate) stall_timeout: Duration,
+}
+
+/// See the module's page.
+pub(crate) struct Link {
+    pub(crate) parts: LinkParts,
+    pub(crate) queue: Mutex<Queue>,
+    pub(crate) output: Mutex<Output>,
+    pub(crate) input: Mutex<Input>,
+    /// Operations posted; written under `queue`.
+    pub(crate) posted: AtomicU64,
+    /// Operations that the peer has applied.
+    completed: AtomicU64,
+    /// Rung when `completed` grows or the link fails.
+    progress: EventCount,
+    /// Rung when the queue gets shorter or the link fails.
+    pub(crate) space: EventCount,
+    /// Why nothing can be posted any more.
+    failure: OnceLock<ConnectionError>,
+    /// The socket is of no use any more: finished in good order, or broken.
+    ended: AtomicBool,
+}
+
+impl Link {
+    pub(crate) fn new(parts: LinkParts) -> Self {
+        Self {
+            parts,
+            queue: Mutex::default(),
+            output: Mutex::default(),
+            input: Mutex::default(),
+            posted: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            progress: EventCount::new(),
+            space: EventCount::new(),
+            failure: OnceLock::new(),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// The failure as an error, if there is one.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.failure.get().map_or(Ok(()), |failure| Err(failure.clone().into()))
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.get().is_some()
+    }
+
+    /// True once the pollers should forget the socket.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn posted(&self) -> Position {
+        Position(self.posted.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn completed(&self) -> Position {
+        // Pairs with the Release store in `acknowledged`.
+        Position(self.completed.load(Ordering::Acquire))
+    }
+
+    /// The peer has applied everything up to `position`.
+    pub(crate) fn acknowledged(&self, position: u64) -> Result<(), &'static str> {
+        if position > self.posted.load(Ordering::Acquire) || position < self.completed.load(Ordering::Relaxed)
+        {
+            return Err("an acknowledgement of something that was not sent");
+        }
+        self.completed.store(position, Ordering::Release);
+        self.progress.notify();
+        self.end_if_finished(&lock(&self.queue));
+        Ok(())
+    }
+
+    /// The peer refused the operation that `header` describes: this side of the link fails, nothing else.
+    pub(crate) fn refused(&self, header: &Header) {
+        let reason = header.reason.map_or("no reason given", |reason| reason.text());
+        let operation = match header.operand {
+            kind if kind == Kind::Store as u64 => Operation::UpdateAndSync,
+            kind if kind == Kind::Add as u64 => Operation::AtomicAdd,
+            _ => Operation::Write,
+        };
+        let bytes = if operation == Operation::Write { header.length } else { 8 };
+        let why = format!(
+            "{reason} (operation {}: memory {:#x}, offset {}, {bytes} bytes)",
+            header.position, header.memory, header.offset
+        );
+        let Self { parts: LinkParts { peer, .. }, .. } = self;
+        self.fail(ConnectionError::Refused { peer: *peer, transport: Transport::Ethernet, operation, why });
+        self.end_if_finished(&lock(&self.queue));
+    }
+
+    /// The socket is lost. Unless both sides were done with it, the communicator has failed.
+    pub(crate) fn lost(&self, phase: &'static str, why: &str) {
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (posted, completed) = (self.posted().0, self.completed().0);
+        let done = {
+            let queue = lock(&self.queue);
+            queue.peer_done || queue.closing
+        };
+        let open = posted - completed.min(posted);
+        let orderly = done && (open == 0 || self.has_failed());
+        let why = match orderly {
+            true => "the peer has closed the connection".to_owned(),
+            false => format!("{why}; {open} of {posted} operations posted here are lost"),
+        };
+        let operation = if open > 0 { Operation::Write } else { Operation::Wait };
+        let peer = self.parts.peer;
+        let error = ConnectionError::Broken { peer, transport: Transport::Ethernet, operation, why };
+        let health = &self.parts.waiter.health;
+        let blame = !orderly && !health.has_departed(peer);
+        tracing::debug!(%error, blame, "link lost");
+        self.fail(error.clone());
+        self.shut_down();
+        if blame {
+            health.fail_local(phase, Some(peer), error.into());
+        }
+    }
+
+    /// Nothing can be posted any more; what was queued is dropped and everybody who waits is woken.
+    fn fail(&self, error: ConnectionError) {
+        if self.failure.set(error).is_err() {
+            return;
+        }
+        // Posting tests `failure` under the queue's lock, so nothing is queued after this.
+        let dropped = std::mem::take(&mut lock(&self.queue).operations);
+        self.progress.notify();
+        self.space.notify();
+        drop(dropped);
+    }
+
+    /// Waits until `position` is complete.
+    pub(crate) fn flush(&self, position: Position, deadline: Deadline) -> Result<()> {
+        let site = || self.site(Operation::Flush, position.0);
+        let waited = self.parts.waiter.wait(site, Timeout::from(deadline), Some(&self.progress), || {
+            let completed = self.completed();
+            if completed >= position {
+                return Ok(Ok(()));
+            }
+            self.check().map_or_else(|error| Ok(Err(error)), |()| Err(completed.0))
+        });
+        match waited {
+            Ok(result) => result,
+            Err(error) if matches!(error.reason, GaveUp::TimedOut) => Err(ConnectionError::FlushTimeout {
+                peer: self.parts.peer,
+                transport: Transport::Ethernet,
+                wanted: position.0,
+                completed: error.observed,
+            }
+            .into()),
+            Err(error) => Err(Error::Wait(error)),
+        }
+    }
+
+    /// Waits until nothing posted here is open any more, for an orderly end. True if that is so.
+    pub(crate) fn drain(&self, deadline: Deadline) -> bool {
+        let settled = || self.has_failed() || self.completed() >= self.posted();
+        let health = &self.parts.waiter.health;
+        while !settled() && !health.is_failed() && !deadline.expired() {
+            self.progress.sleep_unless(Duration::from_millis(10), settled);
+        }
+        settled()
+    }
+
+    /// Ends the link once both sides are done and everything is acknowledged. Called with `queue` locked.
+    pub(crate) fn end_if_finished(&self, queue: &Queue) {
+        let done = queue.goodbye_sent && queue.peer_done && !queue.active && !queue.owes_control();
+        if done && (self.has_failed() || self.completed() == self.posted()) {
+            self.ended.store(true, Ordering::Release);
+            self.shut_down();
+        }
+    }
+
+    /// No more bytes in either direction. What the kernel holds is still sent; the pollers see the end and
+    /// forget the socket.
+    pub(crate) fn shut_down(&self) {
+        // Fails only if the peer has closed already.
+        let _ = rustix::net::shutdown(&self.parts.socket, Shutdown::Both);
+    }
+
+    pub(crate) fn site(&self, operation: Operation, sequence: u64) -> WaitSite {
+        let LinkParts { peer, object, .. } = self.parts;
+        WaitSite { operation, peer: Some(peer), object, sequence, expected: sequence }
+    }
+}
