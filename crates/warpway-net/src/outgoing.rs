@@ -179,8 +179,8 @@ impl Link {
         queue.operations.push_back(make(position));
         // Release: `posted` is read without the lock.
         self.posted.store(position, Ordering::Release);
+        // It is posted now; if sending fails, that shows in `completed` and in the next call.
         self.pump_unless_active(queue, INLINE_BYTES);
-        self.check()?;
         Ok(Position(position))
     }
 

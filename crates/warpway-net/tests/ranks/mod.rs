@@ -1,0 +1,254 @@
+//! Two ranks in one process, each with an engine of its own, and a relay that can misbehave between them.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use warpway_core::connection::Connection;
+use warpway_core::endpoint::{Endpoint, EndpointConfig};
+use warpway_core::engine::{Engine, EngineContext};
+use warpway_core::memory::{Access, EthernetExport, ImportReport, MemoryRecord, RegisteredMemory};
+use warpway_core::testing::{LocalJob, allocate};
+use warpway_core::trace::FlightRecorder;
+use warpway_core::transport::{Device, Transport, TransportFlags};
+use warpway_core::wait::{WaitPolicy, Waiter};
+use warpway_core::{Deadline, Health};
+use warpway_net::{TcpConfig, TcpEngine};
+
+/// Before a test itself fails.
+pub const LIMIT: Duration = Duration::from_secs(10);
+
+pub fn limit() -> Deadline {
+    Deadline::after(LIMIT)
+}
+
+/// One rank of a job.
+pub struct Rank {
+    pub number: u32,
+    pub engine: TcpEngine,
+    pub context: EngineContext,
+}
+
+impl Rank {
+    pub fn new(job: &LocalJob, number: u32, config: TcpConfig) -> Self {
+        let waiter = Waiter {
+            health: Arc::new(Health::new(number)),
+            recorder: Arc::new(FlightRecorder::new(64)),
+            policy: WaitPolicy::patient(),
+        };
+        let context = EngineContext { control: job.control(number), waiter };
+        Self { number, engine: TcpEngine::with_config(config), context }
+    }
+
+    pub fn health(&self) -> &Health {
+        &self.context.waiter.health
+    }
+
+    /// Zeroed memory that peers may reach.
+    pub fn memory(&self, size: u64, access: Access) -> RegisteredMemory {
+        let region = allocate(size).unwrap();
+        let export = self.engine.export(&self.context, &region, access).unwrap();
+        let record = MemoryRecord {
+            owner: self.number,
+            original_address: region.address().as_ptr() as u64,
+            size,
+            host: 1,
+            process: u64::from(self.number),
+            device: Device::CPU,
+            device_uuid: [0; 16],
+            offset: 0,
+            allocation_size: size,
+            transports: Transport::Ethernet.into(),
+            access,
+            shared: None,
+            ethernet: export.ethernet.clone(),
+        };
+        RegisteredMemory::local(record, region, vec![export])
+    }
+
+    pub fn endpoint(&self) -> Endpoint {
+        self.engine.endpoint(&self.context, &EndpointConfig::cpu(Transport::Ethernet)).unwrap()
+    }
+
+    pub fn endpoint_with_queue(&self, limit: i32) -> Endpoint {
+        let config =
+            EndpointConfig { max_write_queue_size: limit, ..EndpointConfig::cpu(Transport::Ethernet) };
+        self.engine.endpoint(&self.context, &config).unwrap()
+    }
+
+    pub fn connect(&self, local: &Endpoint, remote: &Endpoint) -> warpway_core::Result<Connection> {
+        let raw = self.engine.connect(&self.context, local, remote, limit())?;
+        let waiter = self.context.waiter.clone();
+        Ok(Connection::new(raw, local.clone(), remote.clone(), remote.owner, waiter))
+    }
+}
+
+/// What the peer makes of a memory, with changes that a liar would make.
+pub fn imported(memory: &RegisteredMemory, change: impl FnOnce(&mut MemoryRecord)) -> RegisteredMemory {
+    let mut record = memory.record().clone();
+    change(&mut record);
+    let transports = TransportFlags::from(Transport::Ethernet);
+    RegisteredMemory::imported(record, None, transports, ImportReport::default())
+}
+
+pub fn import(memory: &RegisteredMemory) -> RegisteredMemory {
+    imported(memory, |_| {})
+}
+
+pub fn memory_id(memory: &RegisteredMemory) -> u64 {
+    memory.record().ethernet.as_ref().map(|EthernetExport { memory_id }| *memory_id).unwrap()
+}
+
+/// Two ranks of one job.
+pub struct Pair {
+    pub job: LocalJob,
+    pub ranks: [Rank; 2],
+}
+
+impl Pair {
+    pub fn new() -> Self {
+        Self::with_config(TcpConfig::default())
+    }
+
+    pub fn with_config(config: TcpConfig) -> Self {
+        let job = LocalJob::of_processes(2);
+        let ranks = [0, 1].map(|number| Rank::new(&job, number, config));
+        Self { job, ranks }
+    }
+
+    /// A connection, by its two ends.
+    pub fn connect(&self) -> [Connection; 2] {
+        self.connect_by(|_| {})
+    }
+
+    /// The same after `change` of the endpoint of rank 1 that rank 0, which dials, sees.
+    pub fn connect_by(&self, change: impl FnOnce(&mut Endpoint)) -> [Connection; 2] {
+        let [a, b] = &self.ranks;
+        self.join(a.endpoint(), b.endpoint(), change)
+    }
+
+    pub fn join(
+        &self,
+        here: Endpoint,
+        there: Endpoint,
+        change: impl FnOnce(&mut Endpoint),
+    ) -> [Connection; 2] {
+        let [a, b] = &self.ranks;
+        let mut seen = there.clone();
+        change(&mut seen);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| b.connect(&there, &here).unwrap());
+            let first = a.connect(&here, &seen).unwrap();
+            [first, other.join().unwrap()]
+        })
+    }
+
+    pub fn assert_healthy(&self) {
+        for rank in &self.ranks {
+            assert!(rank.health().failure().is_none(), "{:?}", rank.health().failure());
+        }
+    }
+}
+
+pub fn only(ip: IpAddr) -> impl FnOnce(&mut Endpoint) {
+    move |endpoint| endpoint.addresses.retain(|address| address.ip() == ip)
+}
+
+/// Copies bytes out of a memory.
+pub fn bytes(memory: &RegisteredMemory) -> Vec<u8> {
+    let mut out = vec![0; memory.size() as usize];
+    let pointer = memory.pointer("test", 0, memory.size()).unwrap();
+    // SAFETY: the memory is mapped and as long as the vector; the tests read it when nothing is under way.
+    unsafe { pointer.as_ptr().copy_to_nonoverlapping(out.as_mut_ptr(), out.len()) };
+    out
+}
+
+/// Fills a memory.
+pub fn fill(memory: &RegisteredMemory, byte: impl Fn(usize) -> u8) {
+    let content: Vec<u8> = (0..memory.size() as usize).map(byte).collect();
+    let pointer = memory.pointer("test", 0, memory.size()).unwrap();
+    // SAFETY: as in `bytes`.
+    unsafe { pointer.as_ptr().copy_from_nonoverlapping(content.as_ptr(), content.len()) };
+}
+
+/// Waits for a condition that a background thread brings about.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < LIMIT, "{what} did not happen within {LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Passes bytes between a dialler and `target` until told otherwise.
+pub struct Relay {
+    pub address: SocketAddr,
+    /// While set, nothing is read from the dialler.
+    pub stalled: Arc<AtomicBool>,
+    cut: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Serves one connection.
+    pub fn start(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stalled, cut) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let flags = (Arc::clone(&stalled), Arc::clone(&cut));
+        let thread = std::thread::spawn(move || {
+            let (dialler, _) = listener.accept().unwrap();
+            let acceptor = TcpStream::connect(target).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| pass(&dialler, &acceptor, &flags.0, &flags.1));
+                scope.spawn(|| pass(&acceptor, &dialler, &AtomicBool::new(false), &flags.1));
+            });
+        });
+        Self { address, stalled, cut, thread: Some(thread) }
+    }
+
+    /// Drops both sockets at once.
+    pub fn cut(&mut self) {
+        self.cut.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.cut();
+    }
+}
+
+fn pass(mut from: &TcpStream, mut to: &TcpStream, stalled: &AtomicBool, cut: &AtomicBool) {
+    from.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    to.set_write_timeout(Some(LIMIT)).unwrap();
+    let mut buffer = vec![0; 64 << 10];
+    while !cut.load(Ordering::SeqCst) {
+        if stalled.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        match from.read(&mut buffer) {
+            Ok(0) => {
+                let _ = to.shutdown(Shutdown::Write);
+                return;
+            }
+            Ok(read) => {
+                if to.write_all(&buffer[..read]).is_err() {
+                    break;
+                }
+            }
+            Err(error)
+                if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
+            Err(_) => break,
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
