@@ -1,5 +1,6 @@
 //! Two ranks in one process, each with an engine of its own, and a relay that can misbehave between them.
 #![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(clippy::unwrap_used, reason = "test code, which the lint does not recognise outside of #[test]")]
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -19,21 +20,21 @@ use warpway_core::{Deadline, Health};
 use warpway_net::{TcpConfig, TcpEngine};
 
 /// Before a test itself fails.
-pub const LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
-pub fn limit() -> Deadline {
+pub(crate) fn limit() -> Deadline {
     Deadline::after(LIMIT)
 }
 
 /// One rank of a job.
-pub struct Rank {
-    pub number: u32,
-    pub engine: TcpEngine,
-    pub context: EngineContext,
+pub(crate) struct Rank {
+    pub(crate) number: u32,
+    pub(crate) engine: TcpEngine,
+    pub(crate) context: EngineContext,
 }
 
 impl Rank {
-    pub fn new(job: &LocalJob, number: u32, config: TcpConfig) -> Self {
+    pub(crate) fn new(job: &LocalJob, number: u32, config: TcpConfig) -> Self {
         let waiter = Waiter {
             health: Arc::new(Health::new(number)),
             recorder: Arc::new(FlightRecorder::new(64)),
@@ -43,12 +44,12 @@ impl Rank {
         Self { number, engine: TcpEngine::with_config(config), context }
     }
 
-    pub fn health(&self) -> &Health {
+    pub(crate) fn health(&self) -> &Health {
         &self.context.waiter.health
     }
 
     /// Zeroed memory that peers may reach.
-    pub fn memory(&self, size: u64, access: Access) -> RegisteredMemory {
+    pub(crate) fn memory(&self, size: u64, access: Access) -> RegisteredMemory {
         let region = allocate(size).unwrap();
         let export = self.engine.export(&self.context, &region, access).unwrap();
         let record = MemoryRecord {
@@ -69,17 +70,17 @@ impl Rank {
         RegisteredMemory::local(record, region, vec![export])
     }
 
-    pub fn endpoint(&self) -> Endpoint {
+    pub(crate) fn endpoint(&self) -> Endpoint {
         self.engine.endpoint(&self.context, &EndpointConfig::cpu(Transport::Ethernet)).unwrap()
     }
 
-    pub fn endpoint_with_queue(&self, limit: i32) -> Endpoint {
+    pub(crate) fn endpoint_with_queue(&self, limit: i32) -> Endpoint {
         let config =
             EndpointConfig { max_write_queue_size: limit, ..EndpointConfig::cpu(Transport::Ethernet) };
         self.engine.endpoint(&self.context, &config).unwrap()
     }
 
-    pub fn connect(&self, local: &Endpoint, remote: &Endpoint) -> warpway_core::Result<Connection> {
+    pub(crate) fn connect(&self, local: &Endpoint, remote: &Endpoint) -> warpway_core::Result<Connection> {
         let raw = self.engine.connect(&self.context, local, remote, limit())?;
         let waiter = self.context.waiter.clone();
         Ok(Connection::new(raw, local.clone(), remote.clone(), remote.owner, waiter))
@@ -87,50 +88,53 @@ impl Rank {
 }
 
 /// What the peer makes of a memory, with changes that a liar would make.
-pub fn imported(memory: &RegisteredMemory, change: impl FnOnce(&mut MemoryRecord)) -> RegisteredMemory {
+pub(crate) fn imported(
+    memory: &RegisteredMemory,
+    change: impl FnOnce(&mut MemoryRecord),
+) -> RegisteredMemory {
     let mut record = memory.record().clone();
     change(&mut record);
     let transports = TransportFlags::from(Transport::Ethernet);
     RegisteredMemory::imported(record, None, transports, ImportReport::default())
 }
 
-pub fn import(memory: &RegisteredMemory) -> RegisteredMemory {
+pub(crate) fn import(memory: &RegisteredMemory) -> RegisteredMemory {
     imported(memory, |_| {})
 }
 
-pub fn memory_id(memory: &RegisteredMemory) -> u64 {
+pub(crate) fn memory_id(memory: &RegisteredMemory) -> u64 {
     memory.record().ethernet.as_ref().map(|EthernetExport { memory_id }| *memory_id).unwrap()
 }
 
 /// Two ranks of one job.
-pub struct Pair {
-    pub job: LocalJob,
-    pub ranks: [Rank; 2],
+pub(crate) struct Pair {
+    pub(crate) job: LocalJob,
+    pub(crate) ranks: [Rank; 2],
 }
 
 impl Pair {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_config(TcpConfig::default())
     }
 
-    pub fn with_config(config: TcpConfig) -> Self {
+    pub(crate) fn with_config(config: TcpConfig) -> Self {
         let job = LocalJob::of_processes(2);
         let ranks = [0, 1].map(|number| Rank::new(&job, number, config));
         Self { job, ranks }
     }
 
     /// A connection, by its two ends.
-    pub fn connect(&self) -> [Connection; 2] {
+    pub(crate) fn connect(&self) -> [Connection; 2] {
         self.connect_by(|_| {})
     }
 
     /// The same after `change` of the endpoint of rank 1 that rank 0, which dials, sees.
-    pub fn connect_by(&self, change: impl FnOnce(&mut Endpoint)) -> [Connection; 2] {
+    pub(crate) fn connect_by(&self, change: impl FnOnce(&mut Endpoint)) -> [Connection; 2] {
         let [a, b] = &self.ranks;
         self.join(a.endpoint(), b.endpoint(), change)
     }
 
-    pub fn join(
+    pub(crate) fn join(
         &self,
         here: Endpoint,
         there: Endpoint,
@@ -146,19 +150,19 @@ impl Pair {
         })
     }
 
-    pub fn assert_healthy(&self) {
+    pub(crate) fn assert_healthy(&self) {
         for rank in &self.ranks {
             assert!(rank.health().failure().is_none(), "{:?}", rank.health().failure());
         }
     }
 }
 
-pub fn only(ip: IpAddr) -> impl FnOnce(&mut Endpoint) {
+pub(crate) fn only(ip: IpAddr) -> impl FnOnce(&mut Endpoint) {
     move |endpoint| endpoint.addresses.retain(|address| address.ip() == ip)
 }
 
 /// Copies bytes out of a memory.
-pub fn bytes(memory: &RegisteredMemory) -> Vec<u8> {
+pub(crate) fn bytes(memory: &RegisteredMemory) -> Vec<u8> {
     let mut out = vec![0; memory.size() as usize];
     let pointer = memory.pointer("test", 0, memory.size()).unwrap();
     // SAFETY: the memory is mapped and as long as the vector; the tests read it when nothing is under way.
@@ -167,7 +171,7 @@ pub fn bytes(memory: &RegisteredMemory) -> Vec<u8> {
 }
 
 /// Fills a memory.
-pub fn fill(memory: &RegisteredMemory, byte: impl Fn(usize) -> u8) {
+pub(crate) fn fill(memory: &RegisteredMemory, byte: impl Fn(usize) -> u8) {
     let content: Vec<u8> = (0..memory.size() as usize).map(byte).collect();
     let pointer = memory.pointer("test", 0, memory.size()).unwrap();
     // SAFETY: as in `bytes`.
@@ -175,7 +179,7 @@ pub fn fill(memory: &RegisteredMemory, byte: impl Fn(usize) -> u8) {
 }
 
 /// Waits for a condition that a background thread brings about.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !condition() {
         assert!(begin.elapsed() < LIMIT, "{what} did not happen within {LIMIT:?}");
@@ -184,17 +188,17 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// Passes bytes between a dialler and `target` until told otherwise.
-pub struct Relay {
-    pub address: SocketAddr,
+pub(crate) struct Relay {
+    pub(crate) address: SocketAddr,
     /// While set, nothing is read from the dialler.
-    pub stalled: Arc<AtomicBool>,
+    pub(crate) stalled: Arc<AtomicBool>,
     cut: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Relay {
     /// Serves one connection.
-    pub fn start(target: SocketAddr) -> Self {
+    pub(crate) fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let (stalled, cut) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -211,7 +215,7 @@ impl Relay {
     }
 
     /// Drops both sockets at once.
-    pub fn cut(&mut self) {
+    pub(crate) fn cut(&mut self) {
         self.cut.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
