@@ -1,4 +1,5 @@
 //! What a connection does when nothing goes wrong.
+#![allow(clippy::unwrap_used, reason = "test code, which the lint does not recognise outside of #[test]")]
 
 mod ranks;
 

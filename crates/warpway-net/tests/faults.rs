@@ -1,4 +1,5 @@
 //! What happens when a peer dies, hangs, lies about its endpoint or never calls.
+#![allow(clippy::unwrap_used, reason = "test code, which the lint does not recognise outside of #[test]")]
 
 mod ranks;
 

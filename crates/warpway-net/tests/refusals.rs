@@ -1,4 +1,5 @@
 //! What a receiver refuses, and that nothing else suffers from it.
+#![allow(clippy::unwrap_used, reason = "test code, which the lint does not recognise outside of #[test]")]
 
 mod ranks;
 
