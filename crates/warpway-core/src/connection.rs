@@ -1,7 +1,8 @@
 //! Connections: ordered one-sided writes and word updates to one peer.
 
+use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::deadline::Deadline;
@@ -171,6 +172,24 @@ struct Inner {
     /// Rank of the peer in the communicator that made the connection.
     peer: u32,
     waiter: Waiter,
+    /// What must outlive the connection: the scope of the communicator that made it.
+    _keeper: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// A connection that may be gone.
+#[derive(Clone)]
+pub struct WeakConnection(Weak<Inner>);
+
+impl WeakConnection {
+    /// The connection, while some clone of it lives.
+    pub fn upgrade(&self) -> Option<Connection> {
+        self.0.upgrade().map(Connection)
+    }
+
+    /// True if `connection` is a clone of it.
+    pub fn is(&self, connection: &Connection) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&connection.0))
+    }
 }
 
 impl Connection {
@@ -182,7 +201,20 @@ impl Connection {
         peer: u32,
         waiter: Waiter,
     ) -> Self {
-        Self(Arc::new(Inner { raw, local, remote, peer, waiter }))
+        Self(Arc::new(Inner { raw, local, remote, peer, waiter, _keeper: None }))
+    }
+
+    /// The same, and `keeper` lives as long as the connection. No effect once the connection has been cloned.
+    pub fn keeping(mut self, keeper: Arc<dyn Any + Send + Sync>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner._keeper = Some(keeper);
+        }
+        self
+    }
+
+    /// Does not keep the connection.
+    pub fn downgrade(&self) -> WeakConnection {
+        WeakConnection(Arc::downgrade(&self.0))
     }
 
     /// Posts a one-sided copy of `size` bytes. The source may be reused after [`flush`](Self::flush).

@@ -103,6 +103,9 @@ impl std::error::Error for Failure {}
 /// Called once, on the thread that found the failure. Must not block.
 pub type FailureListener = Box<dyn Fn(&Failure) + Send + Sync>;
 
+/// Called for every rank that leaves in good order, on the thread that learned of it. Must not block.
+pub type DepartureListener = Arc<dyn Fn(u32) + Send + Sync>;
+
 /// How long a wait for a rank that has left goes on: what it sent before it left may still be under way
 /// on another socket.
 pub const DEPARTURE_GRACE: Duration = Duration::from_millis(500);
@@ -115,6 +118,7 @@ pub struct Health {
     failure: OnceLock<Failure>,
     departed: Mutex<BTreeMap<u32, Instant>>,
     listeners: Mutex<Vec<FailureListener>>,
+    departure_listeners: Mutex<Vec<DepartureListener>>,
 }
 
 impl Health {
@@ -126,6 +130,7 @@ impl Health {
             failure: OnceLock::new(),
             departed: Mutex::new(BTreeMap::new()),
             listeners: Mutex::new(Vec::new()),
+            departure_listeners: Mutex::new(Vec::new()),
         }
     }
 
@@ -203,7 +208,32 @@ impl Health {
 
     /// Notes that `peer` has left in good order. Waits for it go on for [`DEPARTURE_GRACE`].
     pub fn note_departure(&self, peer: u32) {
-        lock(&self.departed).entry(peer).or_insert_with(Instant::now);
+        {
+            let mut departed = lock(&self.departed);
+            if departed.contains_key(&peer) {
+                return;
+            }
+            departed.insert(peer, Instant::now());
+        }
+        let listeners = lock(&self.departure_listeners).clone();
+        for listener in &listeners {
+            listener(peer);
+        }
+    }
+
+    /// Calls `listener` for every rank that leaves (once or twice), and at once for those that have left.
+    pub fn subscribe_departures(&self, listener: DepartureListener) {
+        lock(&self.departure_listeners).push(Arc::clone(&listener));
+        // A rank that leaves meanwhile may be reported twice, never not at all.
+        let departed: Vec<u32> = lock(&self.departed).keys().copied().collect();
+        for peer in departed {
+            listener(peer);
+        }
+    }
+
+    /// True if `peer` has left, be it only just now.
+    pub fn has_left(&self, peer: u32) -> bool {
+        lock(&self.departed).contains_key(&peer)
     }
 
     /// True if `peer` left longer than [`DEPARTURE_GRACE`] ago.

@@ -3,6 +3,7 @@
 #[cfg(loom)]
 pub(crate) use loom::{
     hint::spin_loop,
+    sync::Mutex,
     sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
     thread::yield_now,
 };
@@ -10,6 +11,7 @@ pub(crate) use loom::{
 #[cfg(not(loom))]
 pub(crate) use std::{
     hint::spin_loop,
+    sync::Mutex,
     sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
     thread::yield_now,
 };

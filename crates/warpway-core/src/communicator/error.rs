@@ -57,6 +57,50 @@ pub enum ExchangeError {
         /// The call.
         operation: &'static str,
     },
+    /// A peer could not import a buffer published one-sidedly.
+    #[error("rank {rank}: rank {peer} cannot import buffer {slot}: {why}")]
+    ImportRefused {
+        /// This rank.
+        rank: u32,
+        /// The peer.
+        peer: u32,
+        /// Slot of the buffer.
+        slot: u64,
+        /// The peer's words.
+        why: String,
+    },
+    /// The owner has withdrawn the buffer, or its slot holds a newer one.
+    #[error("rank {rank}: buffer {slot} (generation {generation}) of rank {peer} has been withdrawn")]
+    Withdrawn {
+        /// This rank.
+        rank: u32,
+        /// The owner.
+        peer: u32,
+        /// Slot of the buffer.
+        slot: u64,
+        /// Generation asked for.
+        generation: u64,
+    },
+    /// Every slot for published buffers is in use.
+    #[error(
+        "rank {rank}: all {capacity} slots for published buffers are in use; drop publications or raise the capacity"
+    )]
+    SlotsInUse {
+        /// This rank.
+        rank: u32,
+        /// How many there are.
+        capacity: u64,
+    },
+    /// A collective call was refused because one rank's arguments or state do not allow it.
+    #[error("{operation}: rank {culprit}: {why}")]
+    Collective {
+        /// The call.
+        operation: &'static str,
+        /// The rank whose call does not fit.
+        culprit: u32,
+        /// What is wrong.
+        why: String,
+    },
     /// A buffer published one-sidedly was not acknowledged in time.
     #[error("rank {rank}: buffer {slot} has not been acknowledged by ranks {waiting:?}")]
     Unacknowledged {
@@ -73,7 +117,13 @@ impl ExchangeError {
     /// The numeric code.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Mismatch { .. } | Self::Sequence { .. } | Self::Argument { .. } => ErrorCode::InvalidUsage,
+            Self::Mismatch { .. }
+            | Self::Sequence { .. }
+            | Self::Argument { .. }
+            | Self::Withdrawn { .. }
+            | Self::SlotsInUse { .. }
+            | Self::Collective { .. } => ErrorCode::InvalidUsage,
+            Self::ImportRefused { .. } => ErrorCode::RemoteError,
             Self::Dropped { .. } => ErrorCode::Aborted,
             Self::Unacknowledged { .. } => ErrorCode::Timeout,
         }
@@ -87,17 +137,24 @@ impl ExchangeError {
             Self::Argument { .. } => "exchange.argument",
             Self::Dropped { .. } => "exchange.dropped",
             Self::Unacknowledged { .. } => "exchange.unacknowledged",
+            Self::ImportRefused { .. } => "exchange.import_refused",
+            Self::Withdrawn { .. } => "exchange.withdrawn",
+            Self::SlotsInUse { .. } => "exchange.slots_in_use",
+            Self::Collective { .. } => "exchange.collective",
         }
     }
 
     /// The peer concerned.
     pub fn peer(&self) -> Option<u32> {
         match self {
-            Self::Mismatch { peer, .. } | Self::Sequence { peer, .. } | Self::Dropped { peer, .. } => {
-                Some(*peer)
-            }
+            Self::Mismatch { peer, .. }
+            | Self::Sequence { peer, .. }
+            | Self::Dropped { peer, .. }
+            | Self::ImportRefused { peer, .. }
+            | Self::Withdrawn { peer, .. } => Some(*peer),
+            Self::Collective { culprit, .. } => Some(*culprit),
             Self::Unacknowledged { waiting, .. } => waiting.first().copied(),
-            Self::Argument { .. } => None,
+            Self::Argument { .. } | Self::SlotsInUse { .. } => None,
         }
     }
 }

@@ -2,12 +2,16 @@
 
 mod element;
 mod error;
+mod local_memories;
 mod record;
 mod region;
 mod registered;
+mod token_pool;
 
 pub use element::Element;
 pub use error::MemoryError;
+pub use local_memories::LocalMemories;
 pub use record::{EthernetExport, MemoryRecord, SharedExport};
 pub use region::{Access, Backing, Region};
-pub use registered::{Export, Import, ImportAttempt, ImportReport, RegisteredMemory};
+pub use registered::{Export, Import, ImportAttempt, ImportReport, RegisteredMemory, WeakMemory};
+pub use token_pool::{LeasedToken, TOKENS_PER_PAGE, TokenMemory, TokenPool};

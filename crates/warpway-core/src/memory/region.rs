@@ -118,6 +118,11 @@ impl Region {
         self.device
     }
 
+    /// True if the region keeps its bytes mapped itself, so that the caller need not.
+    pub fn owns_mapping(&self) -> bool {
+        self.keeper.is_some()
+    }
+
     /// The descriptor other processes can map, if there is one.
     pub fn backing(&self) -> Option<&Backing> {
         self.backing.as_ref()

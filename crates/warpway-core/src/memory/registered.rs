@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::region::check_range;
 use super::{Access, EthernetExport, MemoryError, MemoryRecord, Region};
@@ -58,6 +58,7 @@ impl fmt::Display for ImportReport {
 #[derive(Clone)]
 pub struct RegisteredMemory(Arc<Inner>);
 
+/// Fields in the order in which they are dropped: the mapping before what witnesses its end.
 struct Inner {
     /// The record as sent, or as it would be sent (without a descriptor number).
     record: MemoryRecord,
@@ -68,13 +69,24 @@ struct Inner {
 
 enum Side {
     /// Kept for what their guards do when dropped.
-    Local {
-        _exports: Vec<Export>,
-    },
+    Local { _exports: Vec<Export> },
     Imported {
         transports: TransportFlags,
         report: ImportReport,
+        /// Told by being dropped, after the mapping.
+        _witness: Option<Arc<dyn Any + Send + Sync>>,
     },
+}
+
+/// A registration that may be gone.
+#[derive(Clone)]
+pub struct WeakMemory(Weak<Inner>);
+
+impl WeakMemory {
+    /// The memory, while some clone of it lives.
+    pub fn upgrade(&self) -> Option<RegisteredMemory> {
+        self.0.upgrade().map(RegisteredMemory)
+    }
 }
 
 impl RegisteredMemory {
@@ -90,7 +102,22 @@ impl RegisteredMemory {
         transports: TransportFlags,
         report: ImportReport,
     ) -> Self {
-        Self(Arc::new(Inner { record, region, side: Side::Imported { transports, report } }))
+        let side = Side::Imported { transports, report, _witness: None };
+        Self(Arc::new(Inner { record, region, side }))
+    }
+
+    /// The same memory as a value of its own, with a witness that is dropped once the last clone of that
+    /// value is gone. A local registration is returned as it is.
+    pub fn with_witness(&self, witness: Arc<dyn Any + Send + Sync>) -> Self {
+        let Side::Imported { transports, report, .. } = &self.0.side else { return self.clone() };
+        let side =
+            Side::Imported { transports: *transports, report: report.clone(), _witness: Some(witness) };
+        Self(Arc::new(Inner { record: self.0.record.clone(), region: self.0.region.clone(), side }))
+    }
+
+    /// Does not keep the memory.
+    pub fn downgrade(&self) -> WeakMemory {
+        WeakMemory(Arc::downgrade(&self.0))
     }
 
     /// First byte, local or mapped; `None` if only reachable through the network.

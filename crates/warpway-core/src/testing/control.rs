@@ -68,6 +68,11 @@ impl LocalJob {
         Self { controls: controls.collect() }
     }
 
+    /// How many ranks there are.
+    pub fn n_ranks(&self) -> u32 {
+        self.controls.len() as u32
+    }
+
     /// The control plane of one rank.
     pub fn control(&self, rank: u32) -> Arc<LocalControl> {
         Arc::clone(&self.controls[rank as usize])

@@ -6,5 +6,28 @@
 mod control;
 mod engine;
 
+use std::sync::Arc;
+
 pub use control::{LocalControl, LocalJob};
 pub use engine::{LocalEngine, allocate};
+
+use crate::bootstrap::ScopeId;
+use crate::communicator::{CommunicatorConfig, CommunicatorParts};
+use crate::engine::Engine;
+use crate::memory::LocalMemories;
+
+impl LocalJob {
+    /// What a communicator of all ranks, with a table of local memories of its own, is made of.
+    pub fn parts(&self, rank: u32, engines: Vec<Arc<dyn Engine>>) -> CommunicatorParts {
+        CommunicatorParts {
+            control: self.control(rank),
+            scope: ScopeId(1),
+            open: None,
+            members: (0..self.n_ranks()).collect(),
+            engines,
+            token_memory: Arc::new(allocate),
+            local_memories: Arc::new(LocalMemories::new()),
+            config: CommunicatorConfig::default(),
+        }
+    }
+}

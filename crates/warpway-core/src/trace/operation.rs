@@ -42,6 +42,8 @@ operations! {
     BootstrapBarrier = "bootstrap_barrier",
     /// `Communicator::split`.
     Split = "split",
+    /// Sending a memory record, until the peer has imported it.
+    SendMemory = "send_memory",
     /// Waiting for a peer's memory record.
     RecvMemory = "recv_memory",
     /// Importing (mapping) a peer's memory.

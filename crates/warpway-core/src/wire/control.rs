@@ -26,7 +26,7 @@ pub struct SlotId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControlMessage {
-    /// The sender's calls have met every handle of this tag with a sequence below `below`.
+    /// The sender has dealt with every handle of this tag with a sequence below `below`.
     Matched {
         /// Tag of the exchanges.
         tag: i32,

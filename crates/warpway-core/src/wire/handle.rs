@@ -85,6 +85,16 @@ pub enum AnyHandle {
 }
 
 impl AnyHandle {
+    /// The envelope; see [`Handle::encode`].
+    pub fn encode(&self, nonce: JobNonce) -> Result<Vec<u8>, WireError> {
+        match self {
+            Self::Memory(handle) => handle.encode(nonce),
+            Self::Endpoint(handle) => handle.encode(nonce),
+            Self::Semaphore(handle) => handle.encode(nonce),
+            Self::Control(handle) => handle.encode(nonce),
+        }
+    }
+
     /// Reads an envelope of any kind and any job: for dispatch (compare the nonce), diagnostics, fuzzing.
     ///
     /// # Errors

@@ -1,0 +1,313 @@
+//! Agreement among all ranks: barrier, and what a split needs to know.
+//!
+//! What every rank says is gathered at rank 0 and sent to all: 2 (n − 1) messages. A rank that cannot
+//! take part says so instead of staying away, so that nobody waits for it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+
+use sha2::{Digest, Sha256};
+
+use super::ExchangeError;
+use super::exchange::Exchanges;
+use super::handle::OpenScope;
+use super::publish::{Imports, Publications};
+use super::state::State;
+use super::workers::{Strand, Workers};
+use crate::bootstrap::{BootstrapError, ScopeId};
+use crate::deadline::Deadline;
+use crate::engine::EngineContext;
+use crate::error::{Error, Result};
+use crate::health::lock;
+use crate::memory::TokenPool;
+use crate::trace::{FlightRecorder, Operation, Request};
+use crate::wait::Waiter;
+
+const GATHER_TAG: i32 = i32::MIN + 0x101;
+
+/// Does not take part.
+const NO_COLOR: i32 = -1;
+
+/// What one rank says when it splits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Vote {
+    /// How many splits there were before.
+    split: u64,
+    color: i32,
+    key: i32,
+    /// Exchanges are under way.
+    busy: bool,
+}
+
+impl Vote {
+    const BYTES: usize = 17;
+
+    fn encode(self) -> Vec<u8> {
+        let mut bytes = self.split.to_le_bytes().to_vec();
+        bytes.extend(self.color.to_le_bytes());
+        bytes.extend(self.key.to_le_bytes());
+        bytes.push(self.busy.into());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (split, rest) = bytes.split_first_chunk()?;
+        let (color, rest) = rest.split_first_chunk()?;
+        let (key, rest) = rest.split_first_chunk()?;
+        let [busy] = rest else { return None };
+        Some(Self {
+            split: u64::from_le_bytes(*split),
+            color: i32::from_le_bytes(*color),
+            key: i32::from_le_bytes(*key),
+            busy: *busy != 0,
+        })
+    }
+}
+
+/// The group of `rank`: its members in order, `None` for no colour.
+///
+/// # Errors
+/// The same for every rank.
+fn group_of(rank: u32, votes: &[Vote]) -> Result<Option<Vec<u32>>, ExchangeError> {
+    let refuse = |culprit: usize, why| {
+        Err(ExchangeError::Collective { operation: "split", culprit: culprit as u32, why })
+    };
+    let (mine, first) = (votes[rank as usize], votes[0]);
+    for (rank, vote) in votes.iter().enumerate() {
+        if vote.split != first.split {
+            let why = format!("called split for the {}th time, rank 0 for the {}th", vote.split, first.split);
+            return refuse(rank, why);
+        }
+        if vote.color < NO_COLOR {
+            let why = format!("colour {} is negative; only −1 (take no part) is allowed to be", vote.color);
+            return refuse(rank, why);
+        }
+        if vote.busy {
+            return refuse(rank, "it has exchanges under way; complete them before the split".into());
+        }
+    }
+    if mine.color == NO_COLOR {
+        return Ok(None);
+    }
+    let same = votes.iter().zip(0u32..).filter(|(vote, _)| vote.color == mine.color);
+    let mut members: Vec<(i32, u32)> = same.map(|(vote, rank)| (vote.key, rank)).collect();
+    members.sort_unstable();
+    Ok(Some(members.into_iter().map(|(_, rank)| rank).collect()))
+}
+
+/// The name of a group: the same on all its members, another for any other group of the job.
+fn scope_of(parent: ScopeId, split: u64, color: i32) -> ScopeId {
+    let mut hash = Sha256::new();
+    hash.update(b"warpway split scope 1\0");
+    hash.update(parent.0.to_le_bytes());
+    hash.update(split.to_le_bytes());
+    hash.update(color.to_le_bytes());
+    let digest: [u8; 32] = hash.finalize().into();
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    // 0 is the job.
+    ScopeId(u64::from_le_bytes(first).max(1))
+}
+
+impl State {
+    pub(super) fn barrier(&self, deadline: Deadline) -> Result<()> {
+        self.recorded(Operation::BootstrapBarrier, || self.gather(b"barrier".to_vec(), deadline).map(drop))
+    }
+
+    /// The scope and the job ranks of this rank's group; `None` for colour −1.
+    pub(super) fn agree_on_split(
+        &self,
+        color: i32,
+        key: i32,
+        deadline: Deadline,
+    ) -> Result<Option<(ScopeId, Vec<u32>)>> {
+        // Held throughout: splits are collective, so they have an order.
+        let mut splits = lock(&self.splits);
+        let split = *splits;
+        *splits += 1;
+        let awaiting = self.exchanges.awaiting();
+        let vote = Vote { split, color, key, busy: awaiting.is_some() };
+        let answers = self.recorded(Operation::Split, || self.gather(vote.encode(), deadline))?;
+        let votes: Vec<Vote> = answers
+            .iter()
+            .zip(0..)
+            .map(|(answer, culprit)| {
+                Vote::decode(answer).ok_or_else(|| ExchangeError::Collective {
+                    operation: "split",
+                    culprit,
+                    why: "it called another collective at the same time".into(),
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        let group = group_of(self.rank, &votes).map_err(|error| match (error, awaiting) {
+            (ExchangeError::Collective { operation, culprit, why }, Some(awaiting))
+                if culprit == self.rank =>
+            {
+                ExchangeError::Collective { operation, culprit, why: format!("{why} ({awaiting})") }
+            }
+            (error, _) => error,
+        })?;
+        Ok(group.map(|ranks| {
+            let members = ranks.into_iter().map(|rank| self.members[rank as usize]).collect();
+            (scope_of(self.scope, split, color), members)
+        }))
+    }
+
+    /// A communicator's state with this one's engines and tables, and a health and a recorder of its own.
+    pub(super) fn child(&self, scope: ScopeId, members: Vec<u32>, open: OpenScope) -> Arc<Self> {
+        let OpenScope { health, guard } = open;
+        let workers = Workers::new(Arc::clone(&health));
+        let recorder = Arc::new(FlightRecorder::new(self.config.recorder_capacity));
+        let rank = health.rank();
+        let waiter = Waiter { health, recorder, policy: self.context.waiter.policy };
+        let ranks: HashMap<u32, u32> = members.iter().copied().zip(0..).collect();
+        Arc::new_cyclic(|this| Self {
+            scope,
+            rank,
+            members,
+            ranks,
+            engines: self.engines.clone(),
+            context: EngineContext { control: Arc::clone(&self.context.control), waiter },
+            config: self.config,
+            tokens: TokenPool::new(self.tokens.allocator()),
+            local_memories: Arc::clone(&self.local_memories),
+            offers: Arc::clone(&self.offers),
+            scope_guard: guard,
+            publication_strand: Strand::new(&workers),
+            workers,
+            exchanges: Exchanges::default(),
+            publications: Publications::new(self.config.publication_capacity),
+            imports: Imports::default(),
+            connections: Mutex::default(),
+            next_semaphore: AtomicU64::new(0),
+            splits: Mutex::new(0),
+            closed: AtomicBool::new(false),
+            this: this.clone(),
+        })
+    }
+
+    fn recorded<T>(&self, operation: Operation, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.health().check()?;
+        let recorder = &self.context.waiter.recorder;
+        let record = recorder.start(Request { operation, peer: None, object: 0, bytes: 0, offset: 0 });
+        let result = act();
+        match &result {
+            Ok(_) => recorder.complete(record),
+            Err(error) => recorder.fail(record, error),
+        }
+        result
+    }
+
+    /// What every rank says, by rank.
+    fn gather(&self, mine: Vec<u8>, deadline: Deadline) -> Result<Vec<Vec<u8>>> {
+        let control = &self.context.control;
+        let post = |peer: usize, data: &[u8]| control.post(self.scope, self.members[peer], GATHER_TAG, data);
+        let receive = |peer: usize| control.receive(self.scope, self.members[peer], GATHER_TAG, deadline);
+        let n_ranks = self.members.len();
+        if self.rank > 0 {
+            post(0, &mine)?;
+            return split_table(&receive(0)?, n_ranks).ok_or_else(|| {
+                let (rank, from) = (self.rank, "rank 0".to_owned());
+                Error::from(BootstrapError::Protocol { rank, from, what: "a malformed table" })
+            });
+        }
+        let mut table = vec![mine];
+        for peer in 1..n_ranks {
+            table.push(receive(peer)?);
+        }
+        let mut joined = Vec::with_capacity(n_ranks * (8 + Vote::BYTES));
+        for answer in &table {
+            joined.extend((answer.len() as u64).to_le_bytes());
+            joined.extend(answer);
+        }
+        for peer in 1..n_ranks {
+            post(peer, &joined)?;
+        }
+        Ok(table)
+    }
+}
+
+fn split_table(mut bytes: &[u8], n_ranks: usize) -> Option<Vec<Vec<u8>>> {
+    let mut table = Vec::new();
+    for _ in 0..n_ranks {
+        let (length, rest) = bytes.split_first_chunk()?;
+        let (answer, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+        table.push(answer.to_vec());
+        bytes = rest;
+    }
+    bytes.is_empty().then_some(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn vote(color: i32, key: i32) -> Vote {
+        Vote { split: 3, color, key, busy: false }
+    }
+
+    proptest! {
+        /// Against a direct statement of the rule: my members are those of my colour, and each of them
+        /// stands behind exactly those with a smaller (key, rank).
+        #[test]
+        fn groups_follow_colour_then_key_then_rank(
+            votes in proptest::collection::vec((-1i32..3, -2i32..3), 1..20)
+        ) {
+            let votes: Vec<Vote> = votes.into_iter().map(|(color, key)| vote(color, key)).collect();
+            for (rank, mine) in votes.iter().enumerate() {
+                let group = group_of(rank as u32, &votes).unwrap();
+                if mine.color == -1 {
+                    prop_assert_eq!(group, None);
+                    continue;
+                }
+                let group = group.unwrap();
+                let place = (0..votes.len())
+                    .filter(|&r| votes[r].color == mine.color && (votes[r].key, r) < (mine.key, rank))
+                    .count();
+                prop_assert_eq!(group[place], rank as u32);
+                prop_assert_eq!(group.len(), votes.iter().filter(|v| v.color == mine.color).count());
+            }
+        }
+
+        #[test]
+        fn votes_survive_the_wire(split in any::<u64>(), color in any::<i32>(), key in any::<i32>(), busy in any::<bool>()) {
+            let vote = Vote { split, color, key, busy };
+            let bytes = vote.encode();
+            prop_assert_eq!(bytes.len(), Vote::BYTES);
+            prop_assert_eq!(Vote::decode(&bytes), Some(vote));
+            prop_assert_eq!(Vote::decode(&bytes[..Vote::BYTES - 1]), None);
+        }
+    }
+
+    #[test]
+    fn every_rank_refuses_the_same_call() {
+        for (bad, text) in [
+            (vote(-2, 0), "colour -2"),
+            (vote(i32::MIN, 0), "colour -2147483648"),
+            (Vote { busy: true, ..vote(0, 0) }, "exchanges under way"),
+            (Vote { split: 4, ..vote(0, 0) }, "4th time"),
+        ] {
+            let votes = [vote(0, 0), vote(-1, 0), bad, vote(1, 0)];
+            for rank in 0..4 {
+                match group_of(rank, &votes) {
+                    Err(ExchangeError::Collective { culprit: 2, why, .. }) => {
+                        assert!(why.contains(text), "{why}");
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn scopes_differ_in_every_part_of_their_name() {
+        let names = [(1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 0, 1), (1, 0, i32::MAX)];
+        let scopes = names.map(|(parent, split, color)| scope_of(ScopeId(parent), split, color));
+        for (i, a) in scopes.iter().enumerate() {
+            assert!(a.0 != 0 && scopes[i + 1..].iter().all(|b| a != b));
+        }
+    }
+}
