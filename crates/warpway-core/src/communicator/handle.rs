@@ -36,19 +36,27 @@ pub struct CommunicatorConfig {
     pub recorder_capacity: usize,
     /// Buffers that may be published at once.
     pub publication_capacity: usize,
-    /// Back-off of waits.
-    pub wait_policy: WaitPolicy,
+    /// Back-off of waits; `None`: by the number of members on this host and the cores there are.
+    pub wait_policy: Option<WaitPolicy>,
 }
 
 impl Default for CommunicatorConfig {
     fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             setup_timeout: Timeout::after(Duration::from_secs(60)),
             recorder_capacity: 1024,
             publication_capacity: 256,
-            wait_policy: WaitPolicy::for_load(1, cores),
+            wait_policy: None,
         }
+    }
+}
+
+impl CommunicatorConfig {
+    pub(super) fn wait_policy(&self, control: &dyn ControlPlane, members: &[u32]) -> WaitPolicy {
+        let host = |rank: u32| control.peers().get(rank as usize).map(|peer| peer.host);
+        let here = host(control.job_rank());
+        let neighbours = members.iter().filter(|member| host(**member) == here).count();
+        self.wait_policy.unwrap_or_else(|| WaitPolicy::for_ranks(neighbours))
     }
 }
 
@@ -120,7 +128,7 @@ impl Communicator {
         let waiter = Waiter {
             health: Arc::clone(&health),
             recorder: Arc::new(FlightRecorder::new(config.recorder_capacity)),
-            policy: config.wait_policy,
+            policy: config.wait_policy(&*control, &members),
         };
         let workers = Workers::new(Arc::clone(&health));
         let ranks: HashMap<u32, u32> = members.iter().copied().zip(0..).collect();

@@ -160,7 +160,8 @@ impl State {
         let workers = Workers::new(Arc::clone(&health));
         let recorder = Arc::new(FlightRecorder::new(self.config.recorder_capacity));
         let rank = health.rank();
-        let waiter = Waiter { health, recorder, policy: self.context.waiter.policy };
+        let policy = self.config.wait_policy(&*self.context.control, &members);
+        let waiter = Waiter { health, recorder, policy };
         let ranks: HashMap<u32, u32> = members.iter().copied().zip(0..).collect();
         Arc::new_cyclic(|this| Self {
             scope,
