@@ -11,7 +11,7 @@ mod publish;
 mod registration_table;
 mod split;
 mod state;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 mod workers;
 
