@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's chores. Each is one file; `.ci/run` calls them in turn.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod docs;
 mod fuzz;
 mod lint;
@@ -35,6 +36,8 @@ enum Chore {
     Tsan(tsan::Arguments),
     /// Run each fuzz target for a while (needs a nightly toolchain and cargo-fuzz; skipped without)
     Fuzz(fuzz::Arguments),
+    /// Run programs against each other in turns and keep the figures under benchmarks/results
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Chore::Loom => loom::run(),
         Chore::Tsan(arguments) => tsan::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
+        Chore::Bench(arguments) => bench::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -165,7 +165,7 @@ mod threads {
 }
 
 #[cfg(loom)]
-mod models {
+mod loom_models {
     use loom::sync::Arc;
 
     use super::*;
