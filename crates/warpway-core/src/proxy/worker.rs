@@ -293,18 +293,27 @@ impl<H: Handler> Worker<H> {
 
     fn back_off(&self, idle: u32, progress: Progress) {
         let policy = self.waiter.policy;
+        let awake = policy.spins.saturating_add(policy.yields);
         if idle <= policy.spins {
             crate::sync::spin_loop();
-        } else if idle - policy.spins <= policy.yields {
+            return;
+        }
+        if idle <= awake {
             crate::sync::yield_now();
-        } else if progress == Progress::Idle && self.fifo.head() == self.fifo.tail() {
+            return;
+        }
+        let empty = self.fifo.head() == self.fifo.tail();
+        if progress == Progress::Idle && empty {
             self.fifo.sleep(policy.slice, || self.shared.stop_requested());
-        } else if progress == Progress::Idle || !self.handler.accepts() {
-            // A producer has a position and has not written it yet, or room must come from outside.
-            std::thread::sleep(WAITING_SLICE);
+            return;
+        }
+        // What is waited for (a completion, or a producer that has its position but has not written yet)
+        // does not wake us: the longer it takes, the longer the naps.
+        let nap = (FIRST_NAP * (1 + (idle - awake) / 32)).min(LAST_NAP);
+        if empty {
+            self.fifo.sleep(nap, || self.shared.stop_requested());
         } else {
-            // Something outside (a completion) does not wake us; a push does.
-            self.fifo.sleep(WAITING_SLICE, || self.shared.stop_requested());
+            std::thread::sleep(nap);
         }
     }
 
@@ -350,8 +359,9 @@ impl<H: Handler> Worker<H> {
     }
 }
 
-/// How often a handler that waits for something outside is asked.
-const WAITING_SLICE: Duration = Duration::from_micros(50);
+/// How often something outside is looked at that does not wake the proxy, at first and in the long run.
+const FIRST_NAP: Duration = Duration::from_micros(50);
+const LAST_NAP: Duration = Duration::from_millis(1);
 
 fn join<T>(thread: JoinHandle<T>) -> Result<T> {
     thread.join().map_err(|payload| ProxyError::Panicked { message: panic_message(&*payload) }.into())
