@@ -68,7 +68,7 @@ fn main() -> Result<()> {
     }
     if arguments.verify {
         ensure!(client.verify()?, "the bytes at the peer differ from those written");
-        println!("verified {size} bytes at the peer");
+        println!("verified {} bytes at the peer", size / 8 * 8);
     }
     if arguments.round_trips > 0 {
         results.one_way_us = client.ping(arguments.round_trips)?;
