@@ -377,6 +377,11 @@ impl Communicator {
         &self.0.state.context.waiter
     }
 
+    #[cfg(test)]
+    pub(super) fn state(&self) -> &Arc<State> {
+        &self.0.state
+    }
+
     /// Tokens in use by semaphores, and tokens altogether.
     pub fn token_usage(&self) -> (u64, u64) {
         self.0.state.tokens.usage()

@@ -261,6 +261,10 @@ impl State {
         };
         for peer in untold {
             self.tell(peer, ControlMessage::Publish { slot, memory: published.memory.record().clone() });
+            // Its departure may have been noted before it was listed.
+            if self.health().has_left(peer) {
+                self.released(peer, slot);
+            }
         }
         Ok(Publication(Arc::new(held)))
     }

@@ -156,14 +156,19 @@ impl State {
         self.publications_departed(peer);
         self.imports.forget(peer);
         if self.exchanges.concern(peer) {
-            let state = self.this.clone();
-            self.workers.submit(Box::new(move || {
-                std::thread::sleep(DEPARTURE_GRACE);
-                if let Some(state) = state.upgrade() {
-                    state.exchanges.fail_departed(state.rank, peer);
-                }
-            }));
+            self.fail_departed_later(peer);
         }
+    }
+
+    /// Ends what is outstanding with a rank that has left, once what it sent before must have come.
+    pub(super) fn fail_departed_later(&self, peer: u32) {
+        let state = self.this.clone();
+        self.workers.submit(Box::new(move || {
+            std::thread::sleep(DEPARTURE_GRACE);
+            if let Some(state) = state.upgrade() {
+                state.exchanges.fail_departed(state.rank, peer);
+            }
+        }));
     }
 
     /// The user has dropped the communicator.

@@ -277,9 +277,11 @@ impl State {
         }
         let weak: Weak<dyn Outstanding> = Arc::downgrade(&(Arc::clone(&cell) as Arc<dyn Outstanding>));
         self.exchanges.enter(weak);
-        // A failure before the entry has not seen it.
+        // What ended things before the entry has not seen it.
         if let Err(error) = self.health().check() {
             cell.complete(Err(error));
+        } else if self.health().has_left(peer) && !cell.is_done() {
+            self.fail_departed_later(peer);
         }
         Ok(Exchange { cell })
     }

@@ -9,6 +9,7 @@ use crate::endpoint::EndpointConfig;
 use crate::error::{Error, ErrorCode};
 use crate::memory::LocalMemories;
 use crate::semaphore::{Host2HostSemaphore, Semaphore};
+use crate::trace::{Operation, OperationState};
 use crate::transport::TransportFlags;
 use crate::wire::{Handle, JobNonce, SemaphoreRecord};
 
@@ -228,6 +229,9 @@ fn waits_are_bounded_and_say_who_did_not_come() {
     let error = pending.wait(briefly()).unwrap_err();
     assert_eq!((error.id(), error.peer()), ("wait.timeout", Some(1)));
     assert!(error.to_string().contains("recv_memory for rank 1 on object 7 (sequence 0)"), "{error}");
+    let lines = comm.flight_recorder().snapshot();
+    let line = lines.iter().find(|line| line.operation == Operation::RecvMemory).unwrap();
+    assert_eq!((line.peer, line.object, &line.state), (Some(1), 7, &OperationState::Started));
     // A wait that gave up may be repeated.
     let other = communicator(&job, 1);
     other.send_memory(&memory(&other, 3), 0, 7).unwrap().wait(patience()).unwrap();
@@ -274,6 +278,50 @@ fn death_abort_and_departure_of_a_peer_end_exchanges() {
         if id != "peer.left" {
             assert_eq!(comm.recv_memory(1, 5).unwrap_err().id(), id, "later calls fail at once");
         }
+    }
+}
+
+/// An exchange that begins after its peer has left ends like one that began before.
+#[test]
+fn exchanges_with_a_rank_that_has_left_end_without_a_waiter() {
+    let job = LocalJob::new(2);
+    let comm = communicator(&job, 0);
+    drop(communicator(&job, 1));
+    eventually("the departure", || comm.health().has_left(1));
+    let late = comm.recv_memory(1, 0).unwrap();
+    eventually("the end", || late.poll().is_some());
+    assert_eq!(late.poll().unwrap().unwrap_err().id(), "peer.left");
+}
+
+#[test]
+fn nothing_outlives_a_dropped_communicator() {
+    let job = LocalJob::of_processes(2);
+    let remains = on_ranks(&job, |comm| {
+        let peer = 1 - comm.rank();
+        let connection = connect(&comm, peer, 0);
+        let semaphore = build(&comm, &connection, peer, 0);
+        let mine = memory(&comm, 100);
+        let sent = comm.send_memory(&mine, peer, 0).unwrap();
+        let received = comm.recv_memory(peer, 0).unwrap().wait(patience()).unwrap();
+        sent.wait(patience()).unwrap();
+        let publication = comm.publish(&mine).unwrap();
+        publication.wait_acknowledged(patience()).unwrap();
+        let found = comm.published(peer, publication.slot(), patience()).unwrap();
+        let child = comm.split(0, 0, patience()).unwrap().unwrap();
+        let open = child.recv_memory(peer, 0).unwrap();
+        comm.barrier(patience()).unwrap();
+        let states = [comm.state(), child.state()].map(Arc::downgrade);
+        let memories = [mine.downgrade(), received.downgrade(), found.downgrade()];
+        let connection = connection.downgrade();
+        drop((semaphore, publication, child));
+        assert_eq!(open.wait(patience()).unwrap_err().id(), "exchange.dropped");
+        drop(comm);
+        (states, memories, connection)
+    });
+    for (states, memories, connection) in remains {
+        eventually("end of the states", || states.iter().all(|state| state.strong_count() == 0));
+        eventually("end of the memories", || memories.iter().all(|memory| memory.upgrade().is_none()));
+        eventually("end of the connection", || connection.upgrade().is_none());
     }
 }
 
