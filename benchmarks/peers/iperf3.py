@@ -58,8 +58,9 @@ def main():
     options = parser.parse_args()
     report = measure(options)
     received = report["end"]["sum_received"]
-    # iperf3 ends at the first block past the goal; a report that moved less measured something else.
-    if received["bytes"] < options.bytes * 0.9:
+    # The client ends once that much has been sent; what is then still in the sockets of other streams is not
+    # received and not counted. Much less would mean that something else was measured.
+    if received["bytes"] < options.bytes / 2:
         raise SystemExit(f"iperf3: only {received['bytes']} of {options.bytes} bytes arrived")
     version = report["start"]["version"].replace("iperf ", "iperf3 ")
     line = {

@@ -113,7 +113,7 @@ pub const DEPARTURE_GRACE: Duration = Duration::from_millis(500);
 /// Health of one communicator. See the module's page.
 pub struct Health {
     rank: u32,
-    /// 0 = run; otherwise `1 + ErrorCode`. Written once, after `failure`.
+    /// 0 = run; otherwise `1 + ErrorCode` of `failure`, and written after it.
     abort_word: AtomicU32,
     failure: OnceLock<Failure>,
     departed: Mutex<BTreeMap<u32, Instant>>,
@@ -139,10 +139,10 @@ impl Health {
         self.rank
     }
 
-    /// True once failed; one relaxed load, for polling loops.
+    /// True once failed; one load, for polling loops.
     #[inline]
     pub fn is_failed(&self) -> bool {
-        // Pairs with the Release store in `fail`.
+        // Pairs with the Release store in `raise_abort_word`.
         self.abort_word.load(Ordering::Acquire) != 0
     }
 
@@ -161,9 +161,14 @@ impl Health {
     pub fn fail(&self, failure: Failure) -> bool {
         let code = failure.code();
         if self.failure.set(failure).is_err() {
+            // The first one's thread may not have come as far as the abort word. Whoever reports a failure
+            // must not find the communicator healthy afterwards.
+            if let Some(first) = self.failure.get() {
+                self.raise_abort_word(first.code());
+            }
             return false;
         }
-        self.abort_word.store(1 + code as u32, Ordering::Release);
+        self.raise_abort_word(code);
         // Listeners run outside the lock so that one of them may subscribe or fail again.
         let listeners = std::mem::take(&mut *lock(&self.listeners));
         if let Some(failure) = self.failure.get() {
@@ -172,6 +177,11 @@ impl Health {
             }
         }
         true
+    }
+
+    fn raise_abort_word(&self, code: ErrorCode) {
+        // Pairs with the Acquire load in `is_failed`.
+        self.abort_word.store(1 + code as u32, Ordering::Release);
     }
 
     /// Records an error of this rank found outside a call of the user.

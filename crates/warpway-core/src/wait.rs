@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorCode};
 use crate::futex::Futex;
 use crate::health::{Failure, Health};
 use crate::sync::{AtomicU32, Ordering, fence, spin_loop, yield_now};
-use crate::trace::{FlightRecorder, Operation};
+use crate::trace::{FlightRecorder, Operation, RecordId};
 
 /// What a wait is for; ends up in errors and in the flight recorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -242,16 +242,9 @@ impl Waiter {
         let mut record = None;
         let mut round = 0u32;
         loop {
-            let observed = match poll() {
-                Ok(value) => {
-                    if let Some(record) = record {
-                        self.recorder.complete(record);
-                    }
-                    return Ok(value);
-                }
-                Err(observed) => observed,
-            };
-            // Order of tests: a value that has come counts even if the peer failed right after.
+            if let Ok(value) = poll() {
+                return Ok(self.ended(record, value));
+            }
             let reason = if let Some(failure) =
                 self.health.is_failed().then(|| self.health.failure()).flatten()
             {
@@ -264,6 +257,13 @@ impl Waiter {
                 None
             };
             if let Some(reason) = reason {
+                // A value that has come counts even if the peer failed right after, and this thread may have
+                // been held up since its last test: what came meanwhile is not late. Whoever fails or leaves
+                // has published before, so this test sees it.
+                let observed = match poll() {
+                    Ok(value) => return Ok(self.ended(record, value)),
+                    Err(observed) => observed,
+                };
                 let record = record.unwrap_or_else(|| self.recorder.start_wait(site));
                 let error = WaitError {
                     rank: self.health.rank(),
@@ -295,12 +295,16 @@ impl Waiter {
                 None => std::thread::sleep(slice.min(Duration::from_micros(50))),
             }
             if let Some(value) = taken {
-                if let Some(record) = record {
-                    self.recorder.complete(record);
-                }
-                return Ok(value);
+                return Ok(self.ended(record, value));
             }
         }
+    }
+
+    fn ended<T>(&self, record: Option<RecordId>, value: T) -> T {
+        if let Some(record) = record {
+            self.recorder.complete(record);
+        }
+        value
     }
 }
 
@@ -336,6 +340,47 @@ mod tests {
     const SLEEPY: WaitPolicy = WaitPolicy { spins: 0, yields: 0, slice: Duration::from_millis(2) };
 
     /// A poll that takes one item each time it succeeds must have taken exactly one when the wait returns.
+    /// The value and the end of the wait both come after one test and before the next look at the
+    /// reasons to give up, as when this thread is not scheduled for a while.
+    #[test]
+    fn a_value_that_comes_just_before_a_failure_counts() {
+        for policy in [WaitPolicy::patient(), WaitPolicy::for_load(2, 1)] {
+            for calls_until_failure in [1, 2, 3, 17] {
+                let waiter = waiter(policy);
+                let mut calls = 0;
+                let poll = || {
+                    calls += 1;
+                    // One test before `wait` leaves its fast path.
+                    match calls {
+                        n if n == calls_until_failure + 1 => {
+                            waiter.health.abort("right after the value");
+                            Err(3)
+                        }
+                        n if n > calls_until_failure + 1 => Ok(n),
+                        _ => Err(0),
+                    }
+                };
+                let found = waiter.wait(|| site(1), Timeout::after(Duration::from_secs(10)), None, poll);
+                assert_eq!(found.unwrap(), calls_until_failure + 2);
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_that_comes_just_before_the_deadline_counts() {
+        let waiter = waiter(WaitPolicy::patient());
+        let mut calls = 0;
+        let poll = || {
+            calls += 1;
+            if calls == 2 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            if calls > 2 { Ok(calls) } else { Err(0) }
+        };
+        let found = waiter.wait(|| site(1), Timeout::after(Duration::from_millis(1)), None, poll);
+        assert_eq!(found.unwrap(), 3);
+    }
+
     #[test]
     fn what_the_last_test_before_sleep_takes_is_returned() {
         for succeed_at in 0..8 {

@@ -20,3 +20,8 @@ pub use perfetto::chrome_trace;
 pub use recorder::{FlightRecorder, RecordId};
 pub use service::{DumpConfig, DumpService};
 pub use status::{STATUS_PREFIX, fetch_status, status_name, status_sockets};
+
+/// The guide's samples are run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/flight-recorder.md")]
+struct Guide;
