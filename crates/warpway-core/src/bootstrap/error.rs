@@ -135,6 +135,28 @@ pub enum BootstrapError {
         /// What is wrong.
         why: String,
     },
+    /// Two ranks are in different collective calls.
+    #[error(
+        "rank {rank}: {mine}, but rank {peer} is in {theirs}: all ranks must make the same calls in the same order"
+    )]
+    Mismatch {
+        /// This rank.
+        rank: u32,
+        /// The other.
+        peer: u32,
+        /// This rank's call: operation, number, size and root.
+        mine: String,
+        /// The other's.
+        theirs: String,
+    },
+    /// Hosts do not divide the ranks into equal, consecutive groups.
+    #[error(
+        "ranks are not divided into equal, consecutive groups: {domains}; start the same number of ranks per host, host by host"
+    )]
+    Domains {
+        /// The groups, as ranges of ranks.
+        domains: String,
+    },
     /// A descriptor could not be fetched from its owner.
     #[error("rank {rank}: rank {peer} did not hand out descriptor {descriptor}: {why}")]
     Descriptor {
@@ -176,6 +198,8 @@ impl BootstrapError {
             Self::TooLong { .. } => "bootstrap.too_long",
             Self::Protocol { .. } => "bootstrap.protocol",
             Self::Argument { .. } => "bootstrap.argument",
+            Self::Mismatch { .. } => "bootstrap.mismatch",
+            Self::Domains { .. } => "bootstrap.domains",
             Self::Descriptor { .. } => "bootstrap.descriptor",
         }
     }
@@ -186,6 +210,7 @@ impl BootstrapError {
             Self::NoSuchPeer { peer, .. }
             | Self::Timeout { peer, .. }
             | Self::Truncated { peer, .. }
+            | Self::Mismatch { peer, .. }
             | Self::Descriptor { peer, .. } => Some(*peer),
             Self::Refused { culprit, .. } => *culprit,
             Self::Unreachable { peer, .. } => *peer,

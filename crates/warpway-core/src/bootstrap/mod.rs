@@ -1,16 +1,31 @@
 //! Joining a job, and the control plane between its ranks.
 
 mod address;
+mod codec;
 mod control;
 mod error;
 mod identity;
 mod interfaces;
 mod join;
+mod join_machine;
 mod launcher;
+mod link;
+mod lobby;
+mod mesh;
+mod message;
 mod netlink;
 mod peer;
+mod poller;
 mod rendezvous;
+mod root;
+mod root_machine;
+mod scoped;
+mod session;
+#[cfg(test)]
+mod simulation;
 mod slurm;
+mod socket;
+mod tcp;
 mod traits;
 mod unique_id;
 
@@ -23,5 +38,7 @@ pub use join::{Admission, JobSecret, JoinPlan, RootLocation};
 pub use launcher::Launcher;
 pub use peer::PeerInfo;
 pub use rendezvous::{Host, Rendezvous, Seat, ThisHost};
+pub use scoped::ScopedBootstrap;
+pub use tcp::{JoinOptions, TcpBootstrap, UniqueIdRoot, join_over};
 pub use traits::Bootstrap;
 pub use unique_id::UniqueId;
