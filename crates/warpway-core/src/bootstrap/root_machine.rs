@@ -10,7 +10,7 @@ use super::message::{Blame, CheckIn, FromRoot, PROTOCOL_VERSION, Report};
 use crate::error::ErrorCode;
 
 /// How long the root stays after a failure to tell the reason to ranks that come late.
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER: Duration = Duration::from_millis(500);
 /// How many missing ranks are listed.
 const MAX_LISTED: usize = 64;
 

@@ -37,8 +37,11 @@ struct Simulation {
     ranks: Vec<Option<JoinMachine>>,
     links: BTreeSet<(u32, u32)>,
     messages: u64,
-    outcomes: BTreeMap<u32, (Result<Vec<Arc<PeerInfo>>, JoinError>, Duration)>,
+    /// How each rank ended, and when.
+    outcomes: BTreeMap<u32, (Outcome, Duration)>,
 }
+
+type Outcome = Result<Vec<Arc<PeerInfo>>, JoinError>;
 
 /// Stream number of the root.
 const ROOT: u32 = u32::MAX;
@@ -207,7 +210,7 @@ impl Simulation {
         }
     }
 
-    fn outcome(&mut self, rank: u32, outcome: Result<Vec<Arc<PeerInfo>>, JoinError>) {
+    fn outcome(&mut self, rank: u32, outcome: Outcome) {
         let earlier = self.outcomes.insert(rank, (outcome, self.now - self.start));
         assert!(earlier.is_none(), "rank {rank} ended twice");
     }
