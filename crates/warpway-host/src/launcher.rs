@@ -27,6 +27,7 @@ pub struct Launcher {
     workers: Arc<Workers>,
     waiter: Waiter,
     timeout: Timeout,
+    ranks: usize,
     cores: usize,
 }
 
@@ -34,7 +35,7 @@ impl Launcher {
     /// A launcher without threads yet; `waiter` is the communicator's.
     pub fn new(waiter: Waiter) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { workers: Arc::default(), waiter, timeout: DEVICE_TIMEOUT, cores }
+        Self { workers: Arc::default(), waiter, timeout: DEVICE_TIMEOUT, ranks: 1, cores }
     }
 
     /// The same with another limit for each wait between blocks.
@@ -43,10 +44,22 @@ impl Launcher {
         self
     }
 
+    /// The same on a host that runs so many ranks, all of which launch: decides from how many blocks on
+    /// spinning does not pay.
+    pub fn with_ranks_on_host(mut self, ranks: u32) -> Self {
+        self.ranks = ranks.max(1) as usize;
+        self
+    }
+
     /// The back-off that suits waits in a launch of so many blocks, for
     /// [`BlockChannel::with_policy`](crate::BlockChannel::with_policy).
     pub fn policy(&self, blocks: u32) -> WaitPolicy {
-        if blocks as usize <= self.cores { self.waiter.policy } else { WaitPolicy::for_load(2, 1) }
+        let runnable = self.ranks.saturating_mul(blocks as usize);
+        if blocks <= 1 || runnable <= self.cores {
+            self.waiter.policy
+        } else {
+            WaitPolicy::for_load(runnable, self.cores)
+        }
     }
 
     /// Runs `kernel` once per block and returns when all blocks have ended. Block 0 runs on the calling

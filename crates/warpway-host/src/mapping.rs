@@ -126,6 +126,23 @@ impl Drop for Mapping {
     }
 }
 
+/// Takes the pages of `region` now, so that later accesses do not fault. Contents stay.
+pub(crate) fn populate(region: &Region) -> Result<()> {
+    let start = region.address().as_ptr();
+    let into_page = start as usize % rustix::param::page_size();
+    let length = region.size() as usize + into_page;
+    // SAFETY: whole pages of a live mapping; populating changes no contents.
+    unsafe {
+        let page = start.wrapping_sub(into_page);
+        rustix::mm::madvise(page.cast(), length, Advice::LinuxPopulateWrite)
+    }
+    .map_err(|errno| {
+        SystemError::new(format!("populating {} bytes of shared memory", region.size()), errno)
+            .with_hint("memory is exhausted, or the kernel is older than 5.14")
+    })?;
+    Ok(())
+}
+
 fn check_size(size: u64) -> Result<(), MemoryError> {
     if size == 0 || size > isize::MAX as u64 {
         let why = "a mapping holds 1 to 2^63 - 1 bytes";
