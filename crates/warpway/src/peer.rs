@@ -1,0 +1,124 @@
+//! One other rank, connected.
+
+use warpway_core::Result;
+use warpway_core::channel::{BaseMemoryChannel, MemoryChannel, PortChannel};
+use warpway_core::connection::Connection;
+use warpway_core::memory::RegisteredMemory;
+use warpway_core::proxy::ProxyService;
+use warpway_core::semaphore::{MemoryDevice2DeviceSemaphore, Semaphore};
+
+use crate::communicator::Communicator;
+
+/// A connection to one rank, and the exchanges on it.
+///
+/// The i-th exchange here (memory, semaphore, channel) meets the i-th one there: both ranks make the same
+/// calls in the same order, or both get an error that names the two calls.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    comm: Communicator,
+    rank: u32,
+    connection: Connection,
+}
+
+impl Peer {
+    /// Tag of these exchanges; others are free for direct use of the core's communicator.
+    pub(crate) const TAG: i32 = 0;
+
+    pub(crate) fn new(comm: Communicator, rank: u32, connection: Connection) -> Self {
+        Self { comm, rank, connection }
+    }
+
+    /// Its rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// The connection.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Gives the peer access to a memory of this rank. Does not wait for it.
+    ///
+    /// # Errors
+    /// If the communicator has failed, or the memory is not this rank's.
+    pub fn send_memory(&self, memory: impl AsRef<RegisteredMemory>) -> Result<()> {
+        self.comm.core().send_memory(memory.as_ref(), self.rank, Self::TAG).map(drop)
+    }
+
+    /// The memory that the peer sends.
+    ///
+    /// # Errors
+    /// `exchange.*`, `mem.import` with the reason for each transport.
+    pub fn recv_memory(&self) -> Result<RegisteredMemory> {
+        self.comm.core().recv_memory(self.rank, Self::TAG)?.wait(self.comm.setup_deadline())
+    }
+
+    /// A pair of tokens with the peer. Both ranks call it.
+    ///
+    /// # Errors
+    /// `exchange.*`.
+    pub fn semaphore(&self) -> Result<Semaphore> {
+        self.start_semaphore()?.wait(self.comm.setup_deadline())
+    }
+
+    /// The same without waiting: start with all peers, then wait.
+    ///
+    /// # Errors
+    /// If the communicator has failed.
+    pub fn start_semaphore(&self) -> Result<warpway_core::communicator::Exchange<Semaphore>> {
+        self.comm.core().build_semaphore(&self.connection, self.rank, Self::TAG)
+    }
+
+    /// A channel of which kernels put from `local` to `remote`, get, signal and wait. Both ranks call it.
+    ///
+    /// # Errors
+    /// `mem.transport` if the peer's memory is not mapped here (another host); use a port channel then.
+    pub fn memory_channel(
+        &self,
+        local: impl AsRef<RegisteredMemory>,
+        remote: &RegisteredMemory,
+    ) -> Result<MemoryChannel> {
+        let base = self.signal_channel()?;
+        MemoryChannel::on(base, remote.clone(), local.as_ref().clone(), None)
+    }
+
+    /// The same with a local buffer in which the peer's packets arrive.
+    ///
+    /// # Errors
+    /// As [`memory_channel`](Self::memory_channel).
+    pub fn packet_channel(
+        &self,
+        local: impl AsRef<RegisteredMemory>,
+        remote: &RegisteredMemory,
+        packets: impl AsRef<RegisteredMemory>,
+    ) -> Result<MemoryChannel> {
+        let base = self.signal_channel()?;
+        MemoryChannel::on(base, remote.clone(), local.as_ref().clone(), Some(packets.as_ref().clone()))
+    }
+
+    /// A channel that only signals. Both ranks call it.
+    ///
+    /// # Errors
+    /// `conn.incompatible` unless the peer shares memory with this rank.
+    pub fn signal_channel(&self) -> Result<BaseMemoryChannel> {
+        let semaphore = MemoryDevice2DeviceSemaphore::new(self.semaphore()?)?;
+        Ok(BaseMemoryChannel::new(semaphore).with_timeout(self.comm.device_timeout()))
+    }
+
+    /// A channel whose requests `service` carries out, by any transport. Both ranks call it.
+    ///
+    /// # Errors
+    /// `exchange.*`, `proxy.full`.
+    pub fn port_channel(
+        &self,
+        service: &ProxyService,
+        local: impl AsRef<RegisteredMemory>,
+        remote: &RegisteredMemory,
+    ) -> Result<PortChannel> {
+        let semaphore = service.add_semaphore(&self.semaphore()?)?;
+        let (destination, source) = (service.add_memory(remote)?, service.add_memory(local.as_ref())?);
+        let channel = service.port_channel(semaphore, destination, source)?;
+        Ok(channel.with_timeout(self.comm.device_timeout()))
+    }
+}
