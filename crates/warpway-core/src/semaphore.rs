@@ -44,6 +44,7 @@ struct Inner {
     remote: TokenSlot,
     /// How many signals have been taken.
     taken: AtomicU64,
+    waiter: Waiter,
     id: u64,
 }
 
@@ -56,7 +57,12 @@ impl Semaphore {
         inbound.token()?;
         remote.memory.require("semaphore", connection.transport())?;
         remote.memory.check_word("semaphore", remote.offset)?;
-        Ok(Self(Arc::new(Inner { connection, inbound, remote, taken: AtomicU64::new(0), id })))
+        let mut waiter = connection.waiter().clone();
+        if connection.transport() != Transport::SharedMemory {
+            // A thread of this process must run before the signal can come: do not hold its core.
+            waiter.policy = waiter.policy.without_spinning();
+        }
+        Ok(Self(Arc::new(Inner { connection, inbound, remote, taken: AtomicU64::new(0), waiter, id })))
     }
 
     /// Raises the peer's token by one, after all earlier operations of the connection.
@@ -75,7 +81,7 @@ impl Semaphore {
     /// # Errors
     /// [`WaitError`](crate::wait::WaitError) naming the peer, on timeout, abort or the peer's death.
     pub fn wait(&self, timeout: Timeout) -> Result<()> {
-        self.wait_with(self.0.connection.waiter(), timeout)
+        self.wait_with(&self.0.waiter, timeout)
     }
 
     /// The same with another back-off than the connection's, for blocks that share cores.

@@ -187,6 +187,11 @@ impl WaitPolicy {
         Self::for_load(ranks, cores)
     }
 
+    /// The same for a condition that another thread of this process brings about: it needs the core.
+    pub fn without_spinning(self) -> Self {
+        Self { spins: 0, yields: self.yields.min(8), ..self }
+    }
+
     /// Sleeps almost at once: for service threads that must not take a core from anybody.
     pub fn patient() -> Self {
         Self { spins: 0, yields: 1, slice: Duration::from_millis(10) }

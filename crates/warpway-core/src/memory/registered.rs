@@ -263,6 +263,12 @@ impl RegisteredMemory {
     }
 }
 
+impl AsRef<Self> for RegisteredMemory {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 impl fmt::Debug for RegisteredMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RegisteredMemory")
