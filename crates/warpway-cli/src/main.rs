@@ -1,6 +1,7 @@
 //! The `warpway` command. Each subcommand is a module with its arguments and a `run` that gives the exit code.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod doctor;
 mod launch;
 
@@ -18,6 +19,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Bench(bench::Arguments),
     Doctor(doctor::Arguments),
     Launch(launch::Arguments),
     #[command(hide = true, name = launch::GUARD_COMMAND)]
@@ -26,6 +28,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
         Command::LaunchGuard(arguments) => launch::run_guard(&arguments),

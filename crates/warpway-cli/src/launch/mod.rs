@@ -76,6 +76,22 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
+impl Arguments {
+    /// Ranks of `command` whose lines are passed on as they are.
+    pub(crate) fn of_program(n_ranks: u32, command: Vec<OsString>) -> Self {
+        Self {
+            n_ranks,
+            host_memory: false,
+            timeout: Duration::ZERO,
+            grace: Duration::from_secs(5),
+            tag_output: false,
+            no_prefix: true,
+            json: false,
+            command,
+        }
+    }
+}
+
 /// Runs the job; the launcher's exit code.
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<u8> {
     event_loop::run(&arguments)

@@ -1,0 +1,46 @@
+//! The barrier on semaphores.
+
+use warpway::Result;
+
+use super::Arguments;
+use super::links::transport_name;
+use super::report::{Report, Row};
+use super::session::Session;
+
+pub(super) fn run(session: &Session, arguments: &Arguments, report: &mut Report) -> Result<()> {
+    report.begin("barrier", 0);
+    let samples = session.time(arguments.batches, || session.barrier().wait())?;
+    let mut row = Row::new("barrier", 0, &samples);
+    row.transport = transport_name(session);
+    row.errors = session.sum(early_leavers(session)?)?;
+    report.push(row);
+    Ok(())
+}
+
+/// Nobody may leave a barrier before everybody has entered it: every rank raises the others' counters, passes
+/// the barrier, and must find all of theirs.
+fn early_leavers(session: &Session) -> Result<u64> {
+    const ROUNDS: u64 = 100;
+    let entered = session.comm().alloc::<u64>(u64::from(session.n_ranks()))?;
+    let mut remotes = Vec::new();
+    for peer in session.peers() {
+        peer.send_memory(&entered)?;
+    }
+    for peer in session.peers() {
+        remotes.push(peer.recv_memory()?);
+    }
+    let deadline = || session.comm().config().device_timeout.start();
+    let mut wrong = 0;
+    for round in 1..=ROUNDS {
+        for (peer, remote) in session.peers().iter().zip(&remotes) {
+            peer.connection().atomic_add(remote, u64::from(session.rank()) * 8, 1)?;
+            peer.connection().flush(deadline())?;
+        }
+        session.barrier().wait()?;
+        let mut counters = vec![0; session.n_ranks() as usize];
+        entered.read(0, &mut counters)?;
+        wrong += counters.iter().filter(|counter| **counter < round).count() as u64;
+    }
+    session.barrier().wait()?;
+    Ok(wrong)
+}

@@ -1,0 +1,214 @@
+//! `warpway bench`: primitives and collectives, measured and checked between real processes.
+//!
+//! Started by hand it launches its own ranks; started by a launcher it is one of them. Every benchmark
+//! first checks that the right bytes arrive, then times batches of calls; rank 0 prints.
+
+mod all_gather;
+mod all_reduce;
+mod barrier;
+mod fifo;
+mod links;
+mod pattern;
+mod point_to_point;
+mod report;
+mod session;
+mod statistics;
+
+use std::ffi::OsString;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use warpway::Transport;
+
+use crate::launch;
+use report::Report;
+use session::Session;
+
+/// Measure primitives and collectives between real processes, and check every byte
+///
+/// Ranks are started as by `warpway launch`, unless a launcher has started this process already.
+/// Each row is one size: median, fastest and 99th percentile time of one call, bandwidth, and how many
+/// elements were wrong in the checked rounds (always awaited to be 0; the exit code is 1 otherwise).
+#[derive(Args)]
+#[command(after_long_help = "\
+Bandwidth is bytes / median time; the bus bandwidth of a collective counts what each link carries,
+as nccl-tests does: all_gather (n-1)/n, all_reduce 2(n-1)/n. Sizes are bytes of the larger buffer.
+
+Examples:
+  warpway bench all_gather
+  warpway bench ping_pong packets --json
+  warpway bench put --transport tcp --max-bytes 256M
+  warpway launch -n 8 -- warpway bench all_reduce")]
+pub(crate) struct Arguments {
+    /// What to measure
+    #[arg(required = true, value_enum)]
+    what: Vec<What>,
+    /// Number of ranks; default 4 for barrier and collectives, 2 otherwise
+    #[arg(short = 'n', long = "ranks", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    n_ranks: Option<u32>,
+    /// Smallest size; suffixes K, M, G
+    #[arg(long, default_value = "8", value_parser = bytes)]
+    min_bytes: u64,
+    /// Largest size
+    #[arg(long, default_value = "64M", value_parser = bytes)]
+    max_bytes: u64,
+    /// Factor between sizes
+    #[arg(long, default_value = "8", value_parser = clap::value_parser!(u64).range(2..))]
+    factor: u64,
+    /// How bytes travel; auto is shared memory on one host
+    #[arg(long, value_enum, default_value = "auto")]
+    transport: Way,
+    /// Blocks (threads) per rank that share the work, where the benchmark can use several
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64))]
+    blocks: u32,
+    /// Timed batches per size; the median is over these
+    #[arg(long, default_value = "21", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    batches: u32,
+    /// Producers of the FIFO benchmark
+    #[arg(long, default_value = "1,4", value_delimiter = ',')]
+    producers: Vec<u32>,
+    /// Print one JSON document in place of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// One benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum What {
+    /// One-sided write, then flush
+    Put,
+    /// One-sided read (shared memory only)
+    Get,
+    /// Write with signal; the peer waits and answers with a signal
+    PutSignal,
+    /// LL16 packets there and back (shared memory only)
+    Packets,
+    /// 8 bytes there and back: signal and wait
+    PingPong,
+    /// FIFO push, poll, pop; no ranks
+    Fifo,
+    /// Barrier on semaphores
+    Barrier,
+    /// Every rank's part to every rank
+    AllGather,
+    /// Sum of f32 over all ranks to every rank
+    AllReduce,
+}
+
+impl What {
+    fn default_ranks(self) -> u32 {
+        match self {
+            Self::Barrier | Self::AllGather | Self::AllReduce => 4,
+            _ => 2,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Way {
+    Auto,
+    Shared,
+    Tcp,
+}
+
+impl Way {
+    fn transport(self) -> Option<Transport> {
+        match self {
+            Self::Auto => None,
+            Self::Shared => Some(Transport::SharedMemory),
+            Self::Tcp => Some(Transport::Ethernet),
+        }
+    }
+}
+
+/// Runs the benchmarks, or launches the ranks that do.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    anyhow::ensure!(arguments.min_bytes >= 1, "--min-bytes must be at least 1");
+    anyhow::ensure!(arguments.min_bytes <= arguments.max_bytes, "--min-bytes is above --max-bytes");
+    if arguments.what == [What::Fifo] {
+        let mut report = Report::new(0, 1, arguments);
+        fifo::run(arguments, &mut report)?;
+        return report.finish();
+    }
+    if !session::is_launched()? {
+        return launch_ranks(arguments);
+    }
+    let session = Session::join(arguments.transport.transport())?;
+    let mut report = Report::new(session.rank(), session.n_ranks(), arguments);
+    // The peers are to hear the reason, not only that this rank has left.
+    run_all(&session, arguments, &mut report).inspect_err(|error| session.comm().abort(error.to_string()))?;
+    report.finish()
+}
+
+fn run_all(session: &Session, arguments: &Arguments, report: &mut Report) -> warpway::Result<()> {
+    for what in &arguments.what {
+        match what {
+            What::Put | What::Get | What::PutSignal | What::Packets | What::PingPong => {
+                point_to_point::run(*what, session, arguments, report)?;
+            }
+            What::Fifo if session.rank() == 0 => fifo::run(arguments, report)?,
+            What::Fifo => {}
+            What::Barrier => barrier::run(session, arguments, report)?,
+            What::AllGather => all_gather::run(session, arguments, report)?,
+            What::AllReduce => all_reduce::run(session, arguments, report)?,
+        }
+        session.comm().barrier()?;
+    }
+    Ok(())
+}
+
+fn launch_ranks(arguments: &Arguments) -> anyhow::Result<u8> {
+    let default = arguments.what.iter().map(|w| w.default_ranks()).max().unwrap_or(2);
+    let own = std::env::current_exe().context("finding this program")?;
+    let command: Vec<OsString> = std::iter::once(own.into()).chain(std::env::args_os().skip(1)).collect();
+    launch::run(launch::Arguments::of_program(arguments.n_ranks.unwrap_or(default), command))
+}
+
+impl Arguments {
+    /// The sizes to measure, each a multiple of `granule`, ascending.
+    fn sizes(&self, granule: u64) -> Vec<u64> {
+        let mut sizes = Vec::new();
+        let mut size = self.min_bytes;
+        loop {
+            let rounded = size.next_multiple_of(granule);
+            if sizes.last() != Some(&rounded) {
+                sizes.push(rounded);
+            }
+            match size.checked_mul(self.factor) {
+                Some(next) if next <= self.max_bytes => size = next,
+                _ => return sizes,
+            }
+        }
+    }
+}
+
+/// `64`, `64K`, `64M`, `1G`, also with a trailing `iB` or `B`; powers of 1024.
+fn bytes(text: &str) -> Result<u64, String> {
+    let lower = text.to_ascii_lowercase();
+    let digits = lower.trim_end_matches("ib").trim_end_matches('b');
+    let (number, shift) = match digits.as_bytes().last() {
+        Some(b'k') => (&digits[..digits.len() - 1], 10),
+        Some(b'm') => (&digits[..digits.len() - 1], 20),
+        Some(b'g') => (&digits[..digits.len() - 1], 30),
+        _ => (digits, 0),
+    };
+    let value: u64 = number.parse().map_err(|_| format!("`{text}` is not a size such as 8, 64K or 1G"))?;
+    value.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` does not fit 64 bits"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        let read = |text| bytes(text).ok();
+        assert_eq!(
+            [read("0"), read("17"), read("4k"), read("64M")],
+            [Some(0), Some(17), Some(4096), Some(64 << 20)]
+        );
+        assert_eq!([read("1GiB"), read("2KB"), read("9b")], [Some(1 << 30), Some(2048), Some(9)]);
+        assert_eq!([read(""), read("k"), read("-1"), read("1.5M"), read("20000000000G")], [None; 5]);
+    }
+}

@@ -1,0 +1,147 @@
+//! Rows of results, as a table for people or a document for programs.
+
+use std::io::IsTerminal;
+
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::Arguments;
+use super::statistics::Samples;
+
+/// One measured size.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Row {
+    /// `all_gather`, `put`, …
+    pub(super) benchmark: String,
+    /// `shared`, `tcp` or `none`.
+    pub(super) transport: &'static str,
+    pub(super) blocks: u32,
+    /// Bytes of the larger buffer; 0 where size has no meaning.
+    pub(super) bytes: u64,
+    pub(super) median_us: f64,
+    pub(super) min_us: f64,
+    pub(super) p99_us: f64,
+    /// bytes / median, 10⁹ bytes a second; `None` without bytes.
+    pub(super) gb_per_s: Option<f64>,
+    /// What each link carries; `None` where the benchmark has no such notion.
+    pub(super) bus_gb_per_s: Option<f64>,
+    /// Events a second in millions, for rates.
+    pub(super) million_per_s: Option<f64>,
+    /// Wrong elements over all ranks and checked rounds.
+    pub(super) errors: u64,
+    pub(super) samples_us: Vec<f64>,
+}
+
+impl Row {
+    pub(super) fn new(benchmark: impl Into<String>, bytes: u64, samples: &Samples) -> Self {
+        let median = samples.median();
+        Self {
+            benchmark: benchmark.into(),
+            transport: "none",
+            blocks: 1,
+            bytes,
+            median_us: median,
+            min_us: samples.min(),
+            p99_us: samples.p99(),
+            gb_per_s: (bytes > 0 && median > 0.0).then(|| bytes as f64 / median / 1e3),
+            bus_gb_per_s: None,
+            million_per_s: None,
+            errors: 0,
+            samples_us: samples.sorted().to_vec(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    ranks: u32,
+    rows: &'a [Row],
+}
+
+/// Collects rows; only rank 0 shows anything.
+pub(super) struct Report {
+    ranks: u32,
+    json: bool,
+    quiet: bool,
+    rows: Vec<Row>,
+    progress: ProgressBar,
+}
+
+impl Report {
+    pub(super) fn new(rank: u32, ranks: u32, arguments: &Arguments) -> Self {
+        let quiet = rank != 0;
+        let progress = if quiet || !std::io::stderr().is_terminal() {
+            ProgressBar::hidden()
+        } else {
+            ProgressBar::new_spinner().with_style(ProgressStyle::default_spinner())
+        };
+        Self { ranks, json: arguments.json, quiet, rows: Vec::new(), progress }
+    }
+
+    /// Says what is being measured.
+    pub(super) fn begin(&self, benchmark: &str, bytes: u64) {
+        self.progress.set_message(format!("{benchmark} {bytes} bytes"));
+        self.progress.tick();
+    }
+
+    pub(super) fn push(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    /// Prints everything; exit code 1 if anything was wrong.
+    pub(super) fn finish(self) -> anyhow::Result<u8> {
+        self.progress.finish_and_clear();
+        let wrong = self.rows.iter().any(|row| row.errors > 0);
+        if !self.quiet {
+            if self.json {
+                println!(
+                    "{}",
+                    serde_json::to_string_pretty(&Document { ranks: self.ranks, rows: &self.rows })?
+                );
+            } else {
+                println!("{} ranks", self.ranks);
+                println!("{}", table(&self.rows));
+            }
+        }
+        Ok(u8::from(wrong))
+    }
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header([
+        "benchmark",
+        "transport",
+        "blocks",
+        "bytes",
+        "median µs",
+        "min µs",
+        "p99 µs",
+        "GB/s",
+        "bus GB/s",
+        "M/s",
+        "wrong",
+    ]);
+    let number = |value: Option<f64>| value.map_or(String::new(), |v| format!("{v:.3}"));
+    for row in rows {
+        table.add_row([
+            row.benchmark.clone(),
+            row.transport.to_owned(),
+            row.blocks.to_string(),
+            if row.bytes == 0 { String::new() } else { row.bytes.to_string() },
+            number(Some(row.median_us)),
+            number(Some(row.min_us)),
+            number(Some(row.p99_us)),
+            number(row.gb_per_s),
+            number(row.bus_gb_per_s),
+            number(row.million_per_s),
+            row.errors.to_string(),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
