@@ -37,6 +37,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for package in &arguments.package {
         suites.args(["--package", package]);
     }
-    suites.arg("--all-targets").args(&arguments.runner);
+    suites.args(&arguments.runner);
     step("suites", &mut suites)
 }

@@ -400,6 +400,27 @@ impl FromRoot {
     }
 }
 
+/// For the fuzz targets: gives the bytes to every reader; what one of them accepts must survive being written
+/// and read again.
+#[cfg(fuzzing)]
+pub fn fuzz_messages(bytes: &[u8]) {
+    if let Ok(greeting) = Greeting::decode(bytes) {
+        assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting));
+    }
+    if let Ok(frame) = Frame::decode(bytes) {
+        assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
+    }
+    if let Ok(message) = ToRoot::decode(bytes) {
+        assert_eq!(ToRoot::decode(&message.encode()), Ok(message));
+    }
+    if let Ok(message) = FromRoot::decode(bytes) {
+        assert_eq!(FromRoot::decode(&message.encode()), Ok(message));
+    }
+    if let Ok(infos) = decode_gather(bytes) {
+        assert_eq!(decode_gather(&encode_gather(&infos)), Ok(infos));
+    }
+}
+
 /// Infos as one message of the gather step.
 pub(super) fn encode_gather(infos: &[Arc<PeerInfo>]) -> Vec<u8> {
     let mut e = Encoder::default();

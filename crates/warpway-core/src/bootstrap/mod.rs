@@ -36,6 +36,9 @@ pub use identity::{HostIdentity, ProcessIdentity};
 pub use interfaces::{AddressFamily, Interface, InterfaceAddress, InterfaceChoice, NameFilter};
 pub use join::{Admission, JobSecret, JoinPlan, RootLocation};
 pub use launcher::Launcher;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use message::fuzz_messages;
 pub use peer::PeerInfo;
 pub use rendezvous::{Host, Rendezvous, Seat, ThisHost};
 pub use scoped::ScopedBootstrap;

@@ -162,7 +162,7 @@ impl PortCopy {
     }
 }
 
-/// Calls of a [`PortChannel`]; as [`BasePortChannelHandle`], with the memories left out. Ranges are
+/// Calls of a [`PortChannel`](super::PortChannel); as [`BasePortChannelHandle`], with the memories left out. Ranges are
 /// checked before anything is pushed.
 #[derive(Clone)]
 pub struct PortChannelHandle {
