@@ -630,12 +630,14 @@ fn strays_neither_disturb_nor_get_in() {
                 }
             });
         }
-        // The clients are there first.
-        std::thread::sleep(Duration::from_millis(5));
-        ranks(8, |rank| {
+        let strays = ranks(8, |rank| {
+            // The root stands, and the clients come, before the job can start.
+            std::thread::sleep(Duration::from_millis(if rank == 0 { 0 } else { 200 }));
             let b = TcpBootstrap::initialize_plan(&plan(&root, rank, 8), options()).unwrap();
             exercise(&b);
+            b.stray_connections()
         });
+        assert!(strays[0] > 0, "the root counts those that were there before the job");
         stop.store(1, Ordering::SeqCst);
     });
     assert!(sent.load(Ordering::SeqCst) > 0);

@@ -234,6 +234,28 @@ fn killed_at_any_moment() {
     }
 }
 
+/// The target is 2 s for everything on two cores; a loaded machine gets more.
+#[test]
+fn sixty_four_processes_start() {
+    let root = root_name("64");
+    let started = Instant::now();
+    let mut ranks: Vec<Rank> = (0..64).map(|r| Rank::start(&root, r, 64, "", "leave")).collect();
+    let spawned = started.elapsed();
+    for rank in &mut ranks {
+        rank.line(&["joined"]);
+    }
+    let joined = started.elapsed();
+    for mut rank in ranks {
+        assert_eq!(rank.line(&["left", "error"]), "left");
+        rank.finish();
+    }
+    println!(
+        "64 ranks: spawned after {spawned:?}, joined after {joined:?}, gone after {:?}",
+        started.elapsed()
+    );
+    assert!(joined < Duration::from_secs(20), "{joined:?}");
+}
+
 /// An orderly end is no death.
 #[test]
 fn leaving_is_not_dying() {

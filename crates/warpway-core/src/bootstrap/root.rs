@@ -234,6 +234,7 @@ impl Server {
             match listener.accept() {
                 Ok(Some(socket)) => self.admit(now, socket),
                 Ok(None) => break,
+                Err(Errno::MFILE) if socket::raise_descriptor_limit() => {}
                 Err(errno) => {
                     tracing::warn!(%errno, "the root cannot accept a connection; trying again");
                     (self.accept_again, listen) = (Some(now + ACCEPT_PAUSE), false);

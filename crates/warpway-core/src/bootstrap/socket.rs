@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::SystemError;
 
@@ -117,6 +118,14 @@ pub(super) fn local_ip(socket: &OwnedFd) -> Option<std::net::IpAddr> {
 /// True if the process at the other end of a Unix socket belongs to this process's user.
 pub(super) fn is_same_user(socket: &OwnedFd) -> bool {
     sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+}
+
+/// Raises this process's limit of open descriptors as far as it may without privilege; a job of thousands of
+/// ranks needs as many at its root. True if there are more now than before.
+pub(super) fn raise_descriptor_limit() -> bool {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    limit.current != limit.maximum && setrlimit(Resource::Nofile, raised).is_ok()
 }
 
 fn open(address: &Address) -> Result<OwnedFd, Errno> {

@@ -72,6 +72,7 @@ pub struct TcpBootstrap {
     // Before the mesh: leaving the scope comes before leaving the job.
     _scope: ScopeGuard,
     mesh: Arc<Mesh>,
+    root_strays: u64,
 }
 
 impl TcpBootstrap {
@@ -158,12 +159,13 @@ impl TcpBootstrap {
                 root.finish(Deadline::after(ROOT_FAREWELL));
             }
         })?;
+        let root_strays = root.as_ref().map_or(0, RootServer::stray_connections);
         drop(root);
         let members: Vec<u32> = (0..n_ranks).collect();
         let health = Arc::new(Health::new(rank));
         let scope = mesh.open_scope(JOB, &members, Arc::clone(&health))?;
         let scoped = ScopedBootstrap::new(Arc::clone(&mesh) as Arc<dyn ControlPlane>, JOB, members, health)?;
-        Ok(Self { scoped, _scope: scope, mesh })
+        Ok(Self { scoped, _scope: scope, mesh, root_strays })
     }
 
     /// The control plane of the job.
@@ -181,9 +183,10 @@ impl TcpBootstrap {
         self.health().abort(reason)
     }
 
-    /// Connections to this rank that were dropped because they did not authenticate.
+    /// Connections to this rank, and to the root if this rank hosted it, that were dropped because they did not
+    /// authenticate.
     pub fn stray_connections(&self) -> u64 {
-        self.mesh.stray_connections()
+        self.root_strays + self.mesh.stray_connections()
     }
 
     /// Ranks per IPC domain (here: per host), after checking that the domains are equal and consecutive.

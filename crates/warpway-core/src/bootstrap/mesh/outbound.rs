@@ -203,9 +203,9 @@ impl Service {
 
     /// True once nobody is left to say goodbye to.
     pub(super) fn closed(&self, now: Instant) -> bool {
-        self.closing
-            .as_ref()
-            .is_some_and(|closing| self.connections.is_empty() || now >= closing.quiet.min(closing.end))
+        // A dial between two attempts has no connection, but something to send.
+        let done = self.connections.is_empty() && self.dialling.is_empty();
+        self.closing.as_ref().is_some_and(|closing| done || now >= closing.quiet.min(closing.end))
     }
 
     pub(super) fn closing_due(&self) -> Option<Instant> {

@@ -215,6 +215,7 @@ impl Service {
             match self.listeners[next].accept() {
                 Ok(Some(socket)) => self.admit(now, socket),
                 Ok(None) => next += 1,
+                Err(Errno::MFILE) if socket::raise_descriptor_limit() => {}
                 Err(errno) => {
                     tracing::warn!(%errno, "cannot accept a connection; trying again");
                     self.accept_again = Some(now + ACCEPT_PAUSE);
