@@ -13,7 +13,7 @@ use super::offers::Offers;
 use super::publish::{Imports, Publication, Publications};
 use super::state::{COMMUNICATOR_TAG, State};
 use super::workers::{Strand, Workers};
-use crate::bootstrap::{ControlPlane, ScopeId, Subscription};
+use crate::bootstrap::{Bootstrap as _, ControlPlane, ScopeId, ScopedBootstrap, Subscription};
 use crate::connection::Connection;
 use crate::deadline::{Deadline, Timeout};
 use crate::endpoint::{Endpoint, EndpointConfig};
@@ -130,6 +130,8 @@ impl Communicator {
             recorder: Arc::new(FlightRecorder::new(config.recorder_capacity)),
             policy: config.wait_policy(&*control, &members),
         };
+        let bootstrap =
+            ScopedBootstrap::new(Arc::clone(&control), scope, members.clone(), Arc::clone(&health))?;
         let workers = Workers::new(Arc::clone(&health));
         let ranks: HashMap<u32, u32> = members.iter().copied().zip(0..).collect();
         let state = Arc::new_cyclic(|this| State {
@@ -137,6 +139,7 @@ impl Communicator {
             rank,
             members,
             ranks,
+            bootstrap: Arc::new(bootstrap),
             engines,
             context: EngineContext { control: Arc::clone(&control), waiter },
             config,
@@ -200,6 +203,11 @@ impl Communicator {
     /// Messages and descriptors.
     pub fn control(&self) -> &Arc<dyn ControlPlane> {
         &self.0.state.context.control
+    }
+
+    /// Messages and small collectives among this communicator's ranks.
+    pub fn bootstrap(&self) -> &Arc<ScopedBootstrap> {
+        &self.0.state.bootstrap
     }
 
     /// What the communicator's engines are called with.
@@ -332,7 +340,7 @@ impl Communicator {
 
     /// Returns once every rank has called it.
     pub fn barrier(&self, deadline: Deadline) -> Result<()> {
-        self.0.state.barrier(deadline)
+        self.0.state.bootstrap.barrier(deadline)
     }
 
     /// Divides the communicator: ranks with the same colour become one, ordered by `key`, then by rank here.
@@ -347,7 +355,7 @@ impl Communicator {
         let rank = check_members(&**self.control(), &members)?;
         let health = Arc::new(Health::new(rank));
         let guard = self.control().open_scope(scope, &members, Arc::clone(&health))?;
-        let child = state.child(scope, members, OpenScope { health, guard: Arc::new(guard) });
+        let child = state.child(scope, members, OpenScope { health, guard: Arc::new(guard) })?;
         Ok(Some(Self::listen(child)))
     }
 

@@ -1,7 +1,6 @@
-//! Agreement among all ranks: barrier, and what a split needs to know.
+//! Split: every rank says colour and key, and all draw the same conclusion from what all have said.
 //!
-//! What every rank says is gathered at rank 0 and sent to all: 2 (n − 1) messages. A rank that cannot
-//! take part says so instead of staying away, so that nobody waits for it.
+//! A rank that cannot take part says so instead of staying away, so that nobody waits for it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -15,16 +14,14 @@ use super::handle::OpenScope;
 use super::publish::{Imports, Publications};
 use super::state::State;
 use super::workers::{Strand, Workers};
-use crate::bootstrap::{BootstrapError, ScopeId};
+use crate::bootstrap::{Bootstrap as _, ScopeId, ScopedBootstrap};
 use crate::deadline::Deadline;
 use crate::engine::EngineContext;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::health::lock;
 use crate::memory::TokenPool;
 use crate::trace::{FlightRecorder, Operation, Request};
 use crate::wait::Waiter;
-
-const GATHER_TAG: i32 = i32::MIN + 0x101;
 
 /// Does not take part.
 const NO_COLOR: i32 = -1;
@@ -43,25 +40,23 @@ struct Vote {
 impl Vote {
     const BYTES: usize = 17;
 
-    fn encode(self) -> Vec<u8> {
-        let mut bytes = self.split.to_le_bytes().to_vec();
-        bytes.extend(self.color.to_le_bytes());
-        bytes.extend(self.key.to_le_bytes());
-        bytes.push(self.busy.into());
+    fn encode(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.split.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.color.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.key.to_le_bytes());
+        bytes[16] = self.busy.into();
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (split, rest) = bytes.split_first_chunk()?;
-        let (color, rest) = rest.split_first_chunk()?;
-        let (key, rest) = rest.split_first_chunk()?;
-        let [busy] = rest else { return None };
-        Some(Self {
-            split: u64::from_le_bytes(*split),
-            color: i32::from_le_bytes(*color),
-            key: i32::from_le_bytes(*key),
-            busy: *busy != 0,
-        })
+    fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let [s0, s1, s2, s3, s4, s5, s6, s7, c0, c1, c2, c3, k0, k1, k2, k3, busy] = *bytes;
+        Self {
+            split: u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]),
+            color: i32::from_le_bytes([c0, c1, c2, c3]),
+            key: i32::from_le_bytes([k0, k1, k2, k3]),
+            busy: busy != 0,
+        }
     }
 }
 
@@ -106,15 +101,11 @@ fn scope_of(parent: ScopeId, split: u64, color: i32) -> ScopeId {
     let digest: [u8; 32] = hash.finalize().into();
     let mut first = [0; 8];
     first.copy_from_slice(&digest[..8]);
-    // 0 is the job.
-    ScopeId(u64::from_le_bytes(first).max(1))
+    // 0 is the job, the last one the bootstrap's own.
+    ScopeId(u64::from_le_bytes(first).clamp(1, u64::MAX - 1))
 }
 
 impl State {
-    pub(super) fn barrier(&self, deadline: Deadline) -> Result<()> {
-        self.recorded(Operation::BootstrapBarrier, || self.gather(b"barrier".to_vec(), deadline).map(drop))
-    }
-
     /// The scope and the job ranks of this rank's group; `None` for colour −1.
     pub(super) fn agree_on_split(
         &self,
@@ -128,18 +119,7 @@ impl State {
         *splits += 1;
         let awaiting = self.exchanges.awaiting();
         let vote = Vote { split, color, key, busy: awaiting.is_some() };
-        let answers = self.recorded(Operation::Split, || self.gather(vote.encode(), deadline))?;
-        let votes: Vec<Vote> = answers
-            .iter()
-            .zip(0..)
-            .map(|(answer, culprit)| {
-                Vote::decode(answer).ok_or_else(|| ExchangeError::Collective {
-                    operation: "split",
-                    culprit,
-                    why: "it called another collective at the same time".into(),
-                })
-            })
-            .collect::<Result<_, _>>()?;
+        let votes = self.gather(vote, deadline)?;
         let group = group_of(self.rank, &votes).map_err(|error| match (error, awaiting) {
             (ExchangeError::Collective { operation, culprit, why }, Some(awaiting))
                 if culprit == self.rank =>
@@ -155,7 +135,7 @@ impl State {
     }
 
     /// A communicator's state with this one's engines and tables, and a health and a recorder of its own.
-    pub(super) fn child(&self, scope: ScopeId, members: Vec<u32>, open: OpenScope) -> Arc<Self> {
+    pub(super) fn child(&self, scope: ScopeId, members: Vec<u32>, open: OpenScope) -> Result<Arc<Self>> {
         let OpenScope { health, guard } = open;
         let workers = Workers::new(Arc::clone(&health));
         let recorder = Arc::new(FlightRecorder::new(self.config.recorder_capacity));
@@ -163,11 +143,14 @@ impl State {
         let policy = self.config.wait_policy(&*self.context.control, &members);
         let waiter = Waiter { health, recorder, policy };
         let ranks: HashMap<u32, u32> = members.iter().copied().zip(0..).collect();
-        Arc::new_cyclic(|this| Self {
+        let control = Arc::clone(&self.context.control);
+        let bootstrap = ScopedBootstrap::new(control, scope, members.clone(), Arc::clone(&waiter.health))?;
+        Ok(Arc::new_cyclic(|this| Self {
             scope,
             rank,
             members,
             ranks,
+            bootstrap: Arc::new(bootstrap),
             engines: self.engines.clone(),
             context: EngineContext { control: Arc::clone(&self.context.control), waiter },
             config: self.config,
@@ -185,59 +168,26 @@ impl State {
             splits: Mutex::new(0),
             closed: AtomicBool::new(false),
             this: this.clone(),
-        })
-    }
-
-    fn recorded<T>(&self, operation: Operation, act: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.health().check()?;
-        let recorder = &self.context.waiter.recorder;
-        let record = recorder.start(Request { operation, peer: None, object: 0, bytes: 0, offset: 0 });
-        let result = act();
-        match &result {
-            Ok(_) => recorder.complete(record),
-            Err(error) => recorder.fail(record, error),
-        }
-        result
+        }))
     }
 
     /// What every rank says, by rank.
-    fn gather(&self, mine: Vec<u8>, deadline: Deadline) -> Result<Vec<Vec<u8>>> {
-        let control = &self.context.control;
-        let post = |peer: usize, data: &[u8]| control.post(self.scope, self.members[peer], GATHER_TAG, data);
-        let receive = |peer: usize| control.receive(self.scope, self.members[peer], GATHER_TAG, deadline);
-        let n_ranks = self.members.len();
-        if self.rank > 0 {
-            post(0, &mine)?;
-            return split_table(&receive(0)?, n_ranks).ok_or_else(|| {
-                let (rank, from) = (self.rank, "rank 0".to_owned());
-                Error::from(BootstrapError::Protocol { rank, from, what: "a malformed table" })
-            });
+    fn gather(&self, mine: Vote, deadline: Deadline) -> Result<Vec<Vote>> {
+        let recorder = &self.context.waiter.recorder;
+        let operation = Operation::Split;
+        let record =
+            recorder.start(Request { operation, peer: None, object: mine.split, bytes: 0, offset: 0 });
+        let mut slots = vec![0; self.members.len() * Vote::BYTES];
+        let at = self.rank as usize * Vote::BYTES;
+        slots[at..at + Vote::BYTES].copy_from_slice(&mine.encode());
+        let gathered = self.bootstrap.all_gather(&mut slots, Vote::BYTES as u64, deadline);
+        match &gathered {
+            Ok(()) => recorder.complete(record),
+            Err(error) => recorder.fail(record, error),
         }
-        let mut table = vec![mine];
-        for peer in 1..n_ranks {
-            table.push(receive(peer)?);
-        }
-        let mut joined = Vec::with_capacity(n_ranks * (8 + Vote::BYTES));
-        for answer in &table {
-            joined.extend((answer.len() as u64).to_le_bytes());
-            joined.extend(answer);
-        }
-        for peer in 1..n_ranks {
-            post(peer, &joined)?;
-        }
-        Ok(table)
+        gathered?;
+        Ok(slots.as_chunks().0.iter().map(Vote::decode).collect())
     }
-}
-
-fn split_table(mut bytes: &[u8], n_ranks: usize) -> Option<Vec<Vec<u8>>> {
-    let mut table = Vec::new();
-    for _ in 0..n_ranks {
-        let (length, rest) = bytes.split_first_chunk()?;
-        let (answer, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-        table.push(answer.to_vec());
-        bytes = rest;
-    }
-    bytes.is_empty().then_some(table)
 }
 
 #[cfg(test)]
@@ -276,10 +226,7 @@ mod tests {
         #[test]
         fn votes_survive_the_wire(split in any::<u64>(), color in any::<i32>(), key in any::<i32>(), busy in any::<bool>()) {
             let vote = Vote { split, color, key, busy };
-            let bytes = vote.encode();
-            prop_assert_eq!(bytes.len(), Vote::BYTES);
-            prop_assert_eq!(Vote::decode(&bytes), Some(vote));
-            prop_assert_eq!(Vote::decode(&bytes[..Vote::BYTES - 1]), None);
+            prop_assert_eq!(Vote::decode(&vote.encode()), vote);
         }
     }
 

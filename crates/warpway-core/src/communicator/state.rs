@@ -10,7 +10,7 @@ use super::offers::Offers;
 use super::publish::{Imports, Publications};
 use super::workers::{Strand, Workers};
 use super::{CommunicatorConfig, ExchangeError};
-use crate::bootstrap::{BootstrapError, PeerInfo, ScopeId};
+use crate::bootstrap::{BootstrapError, PeerInfo, ScopeId, ScopedBootstrap};
 use crate::connection::WeakConnection;
 use crate::deadline::Deadline;
 use crate::engine::{Engine, EngineContext};
@@ -30,6 +30,7 @@ pub(super) struct State {
     pub(super) members: Vec<u32>,
     /// Ranks by job rank.
     pub(super) ranks: HashMap<u32, u32>,
+    pub(super) bootstrap: Arc<ScopedBootstrap>,
     pub(super) engines: Vec<Arc<dyn Engine>>,
     pub(super) context: EngineContext,
     pub(super) config: CommunicatorConfig,

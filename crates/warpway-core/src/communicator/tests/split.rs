@@ -103,6 +103,35 @@ fn a_split_that_a_rank_does_not_join_ends_at_its_deadline() {
 }
 
 #[test]
+fn a_rank_in_another_collective_is_named() {
+    let job = LocalJob::new(2);
+    on_ranks(&job, |comm| {
+        let error = match comm.rank() {
+            0 => comm.split(0, 0, patience()).unwrap_err(),
+            _ => comm.barrier(patience()).unwrap_err(),
+        };
+        assert_eq!((error.id(), error.peer()), ("bootstrap.mismatch", Some(1 - comm.rank())));
+    });
+}
+
+#[test]
+fn the_bootstrap_counts_in_ranks_of_the_communicator() {
+    use crate::bootstrap::Bootstrap as _;
+    let job = LocalJob::new(5);
+    on_ranks(&job, |comm| {
+        let child = comm.split((comm.rank() % 2) as i32, -(comm.rank() as i32), patience()).unwrap().unwrap();
+        let bootstrap = child.bootstrap();
+        assert_eq!((bootstrap.rank(), bootstrap.n_ranks()), (child.rank(), child.n_ranks()));
+        let mut ranks = vec![0xEE; child.n_ranks() as usize];
+        ranks[child.rank() as usize] = comm.rank() as u8;
+        bootstrap.all_gather(&mut ranks, 1, patience()).unwrap();
+        let expected: &[u8] = if comm.rank().is_multiple_of(2) { &[4, 2, 0] } else { &[3, 1] };
+        assert_eq!(ranks, expected);
+        comm.barrier(patience()).unwrap();
+    });
+}
+
+#[test]
 fn members_must_be_distinct_ranks_with_this_one_among_them() {
     let job = LocalJob::new(3);
     for members in [vec![], vec![1, 2], vec![0, 0], vec![0, 3]] {
