@@ -75,7 +75,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {}: communicator failed during {}: ", self.rank, self.phase)?;
+        write!(f, "rank {}: communicator failed ({}): ", self.rank, self.phase)?;
         let culprit = |f: &mut fmt::Formatter<'_>| match self.culprit {
             Some(peer) => write!(f, "rank {peer}"),
             None => write!(f, "a peer"),
