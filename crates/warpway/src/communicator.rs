@@ -88,6 +88,12 @@ impl Communicator {
         &self.0.bootstrap
     }
 
+    /// When a call of the [`bootstrap`](Self::bootstrap) that starts now is to give up
+    /// (`WARPWAY_BOOTSTRAP_TIMEOUT_S`).
+    pub fn bootstrap_deadline(&self) -> Deadline {
+        self.config().bootstrap_timeout.start()
+    }
+
     /// The context it was made in.
     pub fn context(&self) -> &Context {
         &self.0.context
@@ -109,8 +115,7 @@ impl Communicator {
     /// # Errors
     /// `exchange.argument` for other negative colours, or while exchanges are under way.
     pub fn split(&self, color: i32, key: i32) -> Result<Option<Self>> {
-        let deadline = self.0.context.config().setup_timeout.start();
-        let child = self.0.core.split(color, key, deadline)?;
+        let child = self.0.core.split(color, key, self.setup_deadline())?;
         child.map(|core| Self::on(core, Arc::clone(&self.0.bootstrap), self.0.context.clone())).transpose()
     }
 
@@ -220,7 +225,7 @@ impl Communicator {
     /// # Errors
     /// `bootstrap.timeout` naming a rank that did not come.
     pub fn barrier(&self) -> Result<()> {
-        self.0.core.barrier(self.0.context.config().bootstrap_timeout.start())
+        self.0.core.barrier(self.bootstrap_deadline())
     }
 
     /// Fails every wait on all ranks of this communicator. Returns at once; any thread; idempotent.

@@ -3,26 +3,35 @@
 //! A *rank* is a process (or a thread of one). Ranks start together (`warpway launch`, torchrun, mpirun,
 //! srun), join with [`Communicator::from_env`], and reach each other's memory through channels:
 //!
-//! ```no_run
-//! use warpway::Communicator;
+//! ```
+//! use warpway::{Communicator, Config, Context, Result, in_process};
 //!
-//! # fn main() -> warpway::Result<()> {
-//! let comm = Communicator::from_env()?;
-//! let next = comm.connect((comm.rank() + 1) % comm.n_ranks())?;
-//! let data = comm.alloc::<f32>(1 << 20)?;
-//! next.send_memory(&data)?;
-//! let channel = next.memory_channel(&data, &next.recv_memory()?)?;
-//! let block_channel = comm.block_channel(&channel)?;
-//! comm.launch(1, |block| {
-//!     block_channel.put(0, 0, data.bytes(), block.share())?;
-//!     block_channel.signal()?;
-//!     block_channel.wait()
-//! })
+//! /// Each rank puts its array into that of the other.
+//! fn swap(comm: &Communicator) -> Result<Vec<f32>> {
+//!     let peer = comm.connect(1 - comm.rank())?;
+//!     let (mine, theirs) = (comm.alloc::<f32>(17)?, comm.alloc::<f32>(17)?);
+//!     mine.fill(comm.rank() as f32)?;
+//!     let remote = peer.exchange_memory(&theirs)?;
+//!     let channel = comm.block_channel(&peer.memory_channel(&mine, &remote)?)?;
+//!     comm.launch(1, |block| {
+//!         channel.put(0, 0, mine.bytes(), block.share())?;
+//!         channel.signal()?;
+//!         channel.wait()
+//!     })?;
+//!     Ok(theirs.to_vec()?)
+//! }
+//!
+//! # fn main() -> Result<()> {
+//! // As processes: `swap(&Communicator::from_env()?)` under a launcher. As threads of one process:
+//! let found = in_process(2, &Context::new(Config::default()), swap)?;
+//! assert_eq!(found, [[1.0; 17], [0.0; 17]]);
+//! # Ok(())
 //! # }
 //! ```
 //!
 //! The crate joins `warpway-core` (everything that is the same for all transports) with the engines
 //! `warpway-host` (shared memory) and `warpway-net` (TCP), and re-exports what programs need of them.
+#![forbid(unsafe_code)]
 
 mod barrier;
 mod buffer;
@@ -40,7 +49,7 @@ pub use peer::Peer;
 
 pub use warpway_core as core;
 pub use warpway_core::bootstrap::{Bootstrap, UniqueId, UniqueIdRoot};
-pub use warpway_core::channel::{MemoryChannel, PortChannel};
+pub use warpway_core::channel::{MemoryChannel, PortChannel, PortChannelHandle};
 pub use warpway_core::config::{Config, Environment};
 pub use warpway_core::endpoint::EndpointConfig;
 pub use warpway_core::memory::{Access, Element, RegisteredMemory};

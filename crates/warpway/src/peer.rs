@@ -54,6 +54,15 @@ impl Peer {
         self.comm.core().recv_memory(self.rank, Self::TAG)?.wait(self.comm.setup_deadline())
     }
 
+    /// Gives the peer access to a memory of this rank and takes the one that it gives. Both ranks call it.
+    ///
+    /// # Errors
+    /// As [`send_memory`](Self::send_memory) and [`recv_memory`](Self::recv_memory).
+    pub fn exchange_memory(&self, memory: impl AsRef<RegisteredMemory>) -> Result<RegisteredMemory> {
+        self.send_memory(memory)?;
+        self.recv_memory()
+    }
+
     /// A pair of tokens with the peer. Both ranks call it.
     ///
     /// # Errors
