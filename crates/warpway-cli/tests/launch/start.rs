@@ -114,17 +114,33 @@ fn sixty_four_ranks_start_and_end() {
     assert_eq!((text(&output.stdout), text(&output.stderr)), ("", ""));
 }
 
+/// The events of a job and its exit code.
+fn events(n_ranks: &str, script: &str) -> (Option<i32>, Vec<serde_json::Value>) {
+    let output = run_script(&["-n", n_ranks, "--json"], script);
+    assert_eq!(text(&output.stderr), "");
+    let lines = text(&output.stdout).lines();
+    (output.status.code(), lines.map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
 #[test]
 fn events_are_json_one_a_line() {
-    let output = run_script(&["-n", "2", "--json"], "echo out; echo err >&2; exit $WARPWAY_RANK");
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(text(&output.stderr), "");
-    let events: Vec<serde_json::Value> =
-        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let count = |name: &str| events.iter().filter(|event| event["event"] == name).count();
+    let (code, all) = events("2", "echo out; echo err >&2");
+    assert_eq!(code, Some(0));
+    let count = |name: &str| all.iter().filter(|event| event["event"] == name).count();
     assert_eq!((count("started"), count("ended"), count("output"), count("finished")), (2, 2, 4, 1));
-    let last = events.last().unwrap();
-    assert_eq!((&last["event"], &last["exit_code"]), (&"finished".into(), &1.into()));
-    assert_eq!(last["cause"]["rank"]["rank"], 1);
-    assert_eq!(last["cause"]["rank"]["ending"]["code"], 1);
+    let last = all.last().unwrap();
+    assert_eq!((&last["event"], &last["exit_code"]), (&"finished".into(), &0.into()));
+    assert_eq!(last["cause"], serde_json::Value::Null);
+    for rank in 0..2 {
+        for (stream, line) in [("stdout", "out"), ("stderr", "err")] {
+            let is_it = |event: &&serde_json::Value| event["rank"] == rank && event["stream"] == stream;
+            assert_eq!(all.iter().find(is_it).unwrap()["text"], line);
+        }
+    }
+
+    let (code, all) = events("1", "exit 7");
+    assert_eq!(code, Some(7));
+    let last = all.last().unwrap();
+    assert_eq!(last["cause"]["rank"]["rank"], 0);
+    assert_eq!(last["cause"]["rank"]["ending"]["code"], 7);
 }
