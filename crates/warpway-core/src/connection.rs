@@ -389,15 +389,10 @@ impl Connection {
     }
 }
 
-/// The rules for joining two endpoints, the same for every engine.
-pub fn check_compatible(local: &Endpoint, remote: &Endpoint) -> Result<(), ConnectionError> {
+/// The rules for joining two endpoints, the same for every engine. Errors name the owner of `remote` as `peer`.
+pub fn check_compatible(local: &Endpoint, remote: &Endpoint, peer: u32) -> Result<(), ConnectionError> {
     let refuse = |why| {
-        Err(ConnectionError::Incompatible {
-            local: local.transport,
-            remote: remote.transport,
-            peer: remote.owner,
-            why,
-        })
+        Err(ConnectionError::Incompatible { local: local.transport, remote: remote.transport, peer, why })
     };
     let cpu = |e: &Endpoint| e.device.kind == DeviceKind::Cpu;
     let gpu_without_id = |e: &Endpoint| e.device.kind == DeviceKind::Gpu && e.device.id < 0;

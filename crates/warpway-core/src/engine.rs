@@ -1,6 +1,7 @@
 //! What the core asks of an engine: to export, import and connect. Engines are passed to the
 //! communicator as values; the core never names one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::bootstrap::ControlPlane;
@@ -19,6 +20,33 @@ pub struct EngineContext {
     pub control: Arc<dyn ControlPlane>,
     /// Health, recorder and back-off of the communicator.
     pub waiter: Waiter,
+    /// Which ranks of the job the communicator consists of.
+    pub members: Members,
+}
+
+impl EngineContext {
+    /// What health, waits and errors call the owner of an endpoint or a memory: its rank in this communicator.
+    /// A stranger, whom the core does not let through, keeps the number that the job gave it.
+    pub fn rank_of(&self, job_rank: u32) -> u32 {
+        self.members.rank_of(job_rank).unwrap_or(job_rank)
+    }
+}
+
+/// The ranks of a communicator and their numbers in the job. Endpoints, memory records and the control plane
+/// count in job ranks; everything that a user sees counts in ranks of the communicator. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Members(Arc<HashMap<u32, u32>>);
+
+impl Members {
+    /// `job_ranks[r]` is the job rank of rank `r`; they are distinct.
+    pub fn new(job_ranks: &[u32]) -> Self {
+        Self(Arc::new(job_ranks.iter().copied().zip(0..).collect()))
+    }
+
+    /// The rank in the communicator, `None` for a rank of the job that is not in it.
+    pub fn rank_of(&self, job_rank: u32) -> Option<u32> {
+        self.0.get(&job_rank).copied()
+    }
 }
 
 /// One transport. `Send + Sync`; one value may serve several communicators.

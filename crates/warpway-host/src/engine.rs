@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use warpway_core::bootstrap::BootstrapError;
 use warpway_core::connection::RawConnection;
 use warpway_core::deadline::Deadline;
 use warpway_core::endpoint::{Endpoint, EndpointConfig};
@@ -70,8 +71,9 @@ impl HostEngine {
         record: &MemoryRecord,
         deadline: Deadline,
     ) -> Result<Arc<Mapping>> {
+        let owner = context.rank_of(record.owner);
         let refuse = |why: &str| MemoryError::Import {
-            owner: record.owner,
+            owner,
             size: record.size,
             why: format!("{}: {why}", Transport::SharedMemory),
         };
@@ -87,16 +89,21 @@ impl HostEngine {
             descriptor: shared.descriptor,
         };
         if let Some(mapping) = lock(&self.0.imported).get(&key).and_then(Weak::upgrade) {
-            return mapping.expect_size(record).map(|()| mapping);
+            return mapping.expect_size(owner, record).map(|()| mapping);
         }
         // Not under the lock: the owner may be slow to answer.
-        let descriptor = context.control.fetch_descriptor(record.owner, shared.descriptor, deadline)?;
-        let mapping = Arc::new(Mapping::import(record.owner, descriptor, record.allocation_size)?);
+        let descriptor = context.control.fetch_descriptor(record.owner, shared.descriptor, deadline);
+        let descriptor = descriptor.map_err(|error| match error {
+            // It names ranks of the job.
+            Error::Bootstrap(BootstrapError::Descriptor { why, .. }) => refuse(&why).into(),
+            other => other,
+        })?;
+        let mapping = Arc::new(Mapping::import(owner, descriptor, record.allocation_size)?);
         let mut imported = lock(&self.0.imported);
         imported.retain(|_, mapping| mapping.strong_count() > 0);
         // Another thread may have been faster; its mapping is as good.
         if let Some(first) = imported.get(&key).and_then(Weak::upgrade) {
-            return first.expect_size(record).map(|()| first);
+            return first.expect_size(owner, record).map(|()| first);
         }
         imported.insert(key, Arc::downgrade(&mapping));
         Ok(mapping)
@@ -135,7 +142,7 @@ impl Engine for HostEngine {
             what: "the job's list of ranks contains this rank",
         })?;
         let refuse = |why: &str| MemoryError::Import {
-            owner: record.owner,
+            owner: context.rank_of(record.owner),
             size: record.size,
             why: format!("{}: {why}", Transport::SharedMemory),
         };
@@ -171,12 +178,12 @@ impl Engine for HostEngine {
 
     fn connect(
         &self,
-        _context: &EngineContext,
+        context: &EngineContext,
         local: &Endpoint,
         remote: &Endpoint,
         _deadline: Deadline,
     ) -> Result<Box<dyn RawConnection>> {
-        Ok(Box::new(SharedConnection::new(remote.owner, local.max_write_queue_size)))
+        Ok(Box::new(SharedConnection::new(context.rank_of(remote.owner), local.max_write_queue_size)))
     }
 }
 

@@ -83,13 +83,13 @@ impl Mapping {
         whole.slice(offset, size)
     }
 
-    /// An error unless the record speaks of an allocation of this size.
-    pub(crate) fn expect_size(&self, record: &MemoryRecord) -> Result<()> {
+    /// An error unless the record, of a memory of rank `owner`, speaks of an allocation of this size.
+    pub(crate) fn expect_size(&self, owner: u32, record: &MemoryRecord) -> Result<()> {
         if record.allocation_size == self.size {
             return Ok(());
         }
         let why = format!("its allocation is {} bytes, not {}", self.size, record.allocation_size);
-        Err(MemoryError::Import { owner: record.owner, size: record.size, why }.into())
+        Err(MemoryError::Import { owner, size: record.size, why }.into())
     }
 
     fn map(descriptor: &impl AsFd, size: u64) -> Result<Self> {

@@ -12,7 +12,7 @@ use warpway_core::bootstrap::{
 use warpway_core::connection::{Connection, Position};
 use warpway_core::deadline::Deadline;
 use warpway_core::endpoint::EndpointConfig;
-use warpway_core::engine::{Engine, EngineContext};
+use warpway_core::engine::{Engine, EngineContext, Members};
 use warpway_core::memory::{Access, ImportReport, MemoryRecord, Region, RegisteredMemory, SharedExport};
 use warpway_core::semaphore::{Host2HostSemaphore, Semaphore, TokenSlot};
 use warpway_core::trace::FlightRecorder;
@@ -99,7 +99,7 @@ fn ranks(processes: [u64; 2]) -> [Rank; 2] {
         };
         Rank {
             engine: HostEngine::new(),
-            context: EngineContext { control, waiter },
+            context: EngineContext { control, waiter, members: Members::new(&[0, 1]) },
             desk: Arc::clone(&desk),
         }
     })
@@ -149,7 +149,7 @@ impl Rank {
             }
         };
         let (local, remote) = (endpoint(self), endpoint(peer));
-        warpway_core::connection::check_compatible(&local, &remote).unwrap();
+        warpway_core::connection::check_compatible(&local, &remote, 1).unwrap();
         let raw = self.engine.connect(&self.context, &local, &remote, Deadline::NEVER).unwrap();
         let rank = remote.owner;
         Connection::new(raw, local, remote, rank, self.context.waiter.clone())

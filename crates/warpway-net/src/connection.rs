@@ -28,27 +28,33 @@ impl TcpConnection {
         destination: Span<'_>,
         operand: u64,
     ) -> Result<Position> {
-        let memory = memory_id(&destination)?;
+        let memory = self.memory_id(&destination)?;
         let offset = destination.offset;
         self.link.post(operation, |position| Posted::Word { kind, position, memory, offset, operand })
     }
-}
 
-/// The number of the destination in its owner's table.
-fn memory_id(destination: &Span<'_>) -> Result<u64> {
-    let exported = destination.memory.record().ethernet.as_ref();
-    let exported = exported.ok_or_else(|| MemoryError::NoTransport {
-        operation: "tcp",
-        transport: Transport::Ethernet,
-        available: destination.memory.transports(),
-        why: "its owner did not export it by TCP".into(),
-    })?;
-    Ok(exported.memory_id)
+    /// The number of the destination in its owner's table.
+    fn memory_id(&self, destination: &Span<'_>) -> Result<u64> {
+        const OPERATION: &str = "tcp";
+        let memory = destination.memory;
+        if memory.owner() != self.link.parts.owner {
+            // The number may mean something else in the table of the rank at the other end.
+            let what = "the destination must be a memory of the rank that the connection leads to";
+            return Err(MemoryError::WrongSide { operation: OPERATION, what }.into());
+        }
+        let exported = memory.record().ethernet.as_ref().ok_or_else(|| MemoryError::NoTransport {
+            operation: OPERATION,
+            transport: Transport::Ethernet,
+            available: memory.transports(),
+            why: "its owner did not export it by TCP".into(),
+        })?;
+        Ok(exported.memory_id)
+    }
 }
 
 impl RawConnection for TcpConnection {
     fn write(&self, destination: Span<'_>, source: Span<'_>, size: u64) -> Result<Position> {
-        let memory = memory_id(&destination)?;
+        let memory = self.memory_id(&destination)?;
         source.memory.pointer("write", source.offset, size)?;
         self.link.post(Operation::Write, |position| {
             Posted::Write(Write {

@@ -33,6 +33,8 @@ pub(crate) struct Call<'a> {
     /// Same host: loopback addresses are his.
     pub(crate) same_host: bool,
     pub(crate) remote: &'a Endpoint,
+    /// Rank of its owner in the communicator.
+    pub(crate) peer: u32,
     pub(crate) health: &'a Health,
     pub(crate) config: &'a TcpConfig,
     pub(crate) deadline: Deadline,
@@ -77,7 +79,7 @@ impl Call<'_> {
                     true => "its endpoint has no address that can be reached from this host".to_owned(),
                     false => reasons.join("; "),
                 };
-                let (peer, transport) = (self.identity.to, Transport::Ethernet);
+                let (peer, transport) = (self.peer, Transport::Ethernet);
                 let elapsed = started.elapsed();
                 return Err(ConnectionError::Unreachable { peer, transport, elapsed, why }.into());
             }

@@ -123,10 +123,12 @@ impl Engine for TcpEngine {
         })
     }
 
-    fn import(&self, _: &EngineContext, record: &MemoryRecord, _: Deadline) -> Result<Import> {
+    fn import(&self, context: &EngineContext, record: &MemoryRecord, _: Deadline) -> Result<Import> {
         if record.ethernet.is_none() {
             let why = "its owner did not export it by TCP".into();
-            return Err(MemoryError::Import { owner: record.owner, size: record.size, why }.into());
+            return Err(
+                MemoryError::Import { owner: context.rank_of(record.owner), size: record.size, why }.into()
+            );
         }
         // Whether the owner has the memory shows with the first operation: it checks each of them.
         Ok(Import { transport: Transport::Ethernet, region: None })
@@ -164,13 +166,15 @@ impl Engine for TcpEngine {
         let (from, to) = if dials { (local, remote) } else { (remote, local) };
         let identity =
             Identity { from: from.owner, to: to.owner, from_endpoint: from.id, to_endpoint: to.id };
-        let joining = Joining { service: &service, job: &job, context, local, remote, identity };
+        let peer = context.rank_of(remote.owner);
+        let joining = Joining { service: &service, job: &job, context, local, remote, peer, identity };
         let link = if dials {
             let call = Call {
                 key: &job.key,
                 identity,
                 same_host: local.host == remote.host,
                 remote,
+                peer,
                 health: &context.waiter.health,
                 config: &self.config,
                 deadline,
@@ -195,6 +199,8 @@ struct Joining<'a> {
     context: &'a EngineContext,
     local: &'a Endpoint,
     remote: &'a Endpoint,
+    /// Rank of its owner in the communicator.
+    peer: u32,
     identity: Identity,
 }
 
@@ -202,7 +208,7 @@ impl Joining<'_> {
     /// Waits for the socket that the other side dials.
     fn arrival(&self, deadline: Deadline) -> Result<std::os::fd::OwnedFd> {
         let started = Instant::now();
-        let (arrivals, peer) = (&self.service.shared.arrivals, self.remote.owner);
+        let (arrivals, peer) = (&self.service.shared.arrivals, self.peer);
         let site = || WaitSite {
             operation: Operation::Connect,
             peer: Some(peer),
@@ -231,7 +237,8 @@ impl Joining<'_> {
             key: shared.next_key(),
             socket,
             job: self.job.id,
-            peer: self.remote.owner,
+            peer: self.peer,
+            owner: self.remote.owner,
             object: self.local.id,
             waiter: self.context.waiter.clone(),
             pollers: Arc::clone(&shared.pollers),

@@ -29,8 +29,10 @@ pub(crate) struct LinkParts {
     /// Connected, authenticated, non-blocking.
     pub(crate) socket: OwnedFd,
     pub(crate) job: JobId,
-    /// Job rank of the other side.
+    /// Rank of the other side in the communicator, for errors and the health.
     pub(crate) peer: u32,
+    /// Rank of the other side in the job, which owns the memories that can be reached.
+    pub(crate) owner: u32,
     /// Endpoint here, for messages.
     pub(crate) object: u64,
     pub(crate) waiter: Waiter,

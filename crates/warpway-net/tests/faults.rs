@@ -59,6 +59,41 @@ fn a_socket_that_breaks_in_the_middle_of_a_write_fails_both_communicators() {
     eventually("the end of the links", || pair.ranks.iter().all(|r| r.engine.statistics().links == 0));
 }
 
+/// After a split with the order reversed: errors name ranks of the communicator, not of the job.
+#[test]
+fn errors_count_in_ranks_of_the_communicator() {
+    let pair = Pair::reversed();
+    let [a, b] = &pair.ranks;
+    let data = b.memory(64, Access::ALL);
+    let (remote, own) = (import(&data), import(&a.memory(64, Access::ALL)));
+    let (here, there) = (a.endpoint(), b.endpoint());
+    let soon = || Deadline::after(Duration::from_millis(100));
+    let error = b.engine.connect(&b.context, &there, &here, soon()).err().unwrap();
+    assert_eq!((error.id(), error.peer()), ("conn.unreachable", Some(1)));
+    let nowhere = Endpoint { addresses: Vec::new(), ..there };
+    let error = a.engine.connect(&a.context, &here, &nowhere, limit()).err().unwrap();
+    assert_eq!((error.id(), error.peer()), ("conn.unreachable", Some(0)));
+
+    let [here, _there] = pair.connect();
+    let error = here.atomic_add(&own, 0, 1).unwrap_err();
+    assert_eq!(error.id(), "mem.side", "a memory of another rank than the peer: {error}");
+    drop(data);
+    here.atomic_add(&remote, 0, 1).unwrap();
+    let error = here.flush(limit()).unwrap_err();
+    assert_eq!((error.id(), error.peer()), ("conn.refused", Some(0)), "{error}");
+    pair.assert_healthy();
+
+    let (mut relay, [here, _there]) = relayed(&pair);
+    relay.cut();
+    eventually("both failures", || pair.ranks.iter().all(|rank| rank.health().is_failed()));
+    for (rank, culprit) in pair.ranks.iter().zip([0, 1]) {
+        let failure = rank.health().failure().unwrap();
+        let found = (failure.id(), failure.culprit, failure.rank);
+        assert_eq!(found, ("conn.broken", Some(culprit), 1 - culprit), "{failure}");
+    }
+    assert_eq!(here.flush(limit()).unwrap_err().peer(), Some(0));
+}
+
 #[test]
 fn a_peer_that_does_not_read_stops_its_own_connection_only() {
     const SIZE: u64 = 16 << 20;

@@ -3,6 +3,7 @@
 use warpway_core::Result;
 use warpway_core::channel::{BaseMemoryChannel, MemoryChannel, PortChannel};
 use warpway_core::connection::Connection;
+use warpway_core::fifo::SemaphoreId;
 use warpway_core::memory::RegisteredMemory;
 use warpway_core::proxy::ProxyService;
 use warpway_core::semaphore::{MemoryDevice2DeviceSemaphore, Semaphore};
@@ -115,6 +116,14 @@ impl Peer {
         Ok(BaseMemoryChannel::new(semaphore).with_timeout(self.comm.device_timeout()))
     }
 
+    /// A semaphore with the peer that port channels of `service` use. Both ranks build one, this or any other.
+    ///
+    /// # Errors
+    /// `exchange.*`, `proxy.full`.
+    pub fn build_and_add_semaphore(&self, service: &ProxyService) -> Result<SemaphoreId> {
+        service.build_and_add_semaphore(self.comm.core(), &self.connection, self.comm.setup_deadline())
+    }
+
     /// A channel whose requests `service` carries out, by any transport. Both ranks call it.
     ///
     /// # Errors
@@ -125,7 +134,7 @@ impl Peer {
         local: impl AsRef<RegisteredMemory>,
         remote: &RegisteredMemory,
     ) -> Result<PortChannel> {
-        let semaphore = service.add_semaphore(&self.semaphore()?)?;
+        let semaphore = self.build_and_add_semaphore(service)?;
         let (destination, source) = (service.add_memory(remote)?, service.add_memory(local.as_ref())?);
         let channel = service.port_channel(semaphore, destination, source)?;
         Ok(channel.with_timeout(self.comm.device_timeout()))

@@ -1,6 +1,5 @@
 //! The handle that users hold.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -17,7 +16,7 @@ use crate::bootstrap::{Bootstrap as _, ControlPlane, ScopeId, ScopedBootstrap, S
 use crate::connection::Connection;
 use crate::deadline::{Deadline, Timeout};
 use crate::endpoint::{Endpoint, EndpointConfig};
-use crate::engine::{Engine, EngineContext};
+use crate::engine::{Engine, EngineContext, Members};
 use crate::error::{Error, Result};
 use crate::health::{Health, lock};
 use crate::memory::{Access, LocalMemories, Region, RegisteredMemory, TokenMemory, TokenPool};
@@ -133,15 +132,14 @@ impl Communicator {
         let bootstrap =
             ScopedBootstrap::new(Arc::clone(&control), scope, members.clone(), Arc::clone(&health))?;
         let workers = Workers::new(Arc::clone(&health));
-        let ranks: HashMap<u32, u32> = members.iter().copied().zip(0..).collect();
+        let context = EngineContext { control, waiter, members: Members::new(&members) };
         let state = Arc::new_cyclic(|this| State {
             scope,
             rank,
             members,
-            ranks,
             bootstrap: Arc::new(bootstrap),
             engines,
-            context: EngineContext { control: Arc::clone(&control), waiter },
+            context,
             config,
             tokens: TokenPool::new(parts.token_memory),
             local_memories: parts.local_memories,

@@ -92,7 +92,7 @@ impl State {
             shared,
             ethernet,
         };
-        let memory = RegisteredMemory::local(record, region, exports);
+        let memory = RegisteredMemory::local(record, region, exports).with_owner_rank(self.rank);
         self.local_memories.insert(self.nonce(), &memory);
         Ok(memory)
     }
@@ -113,7 +113,7 @@ impl State {
 
     pub(super) fn deserialize(&self, bytes: &[u8]) -> Result<RegisteredMemory> {
         let record = Handle::<MemoryRecord>::decode(bytes, self.nonce())?.body;
-        if !self.ranks.contains_key(&record.owner) {
+        if self.context.members.rank_of(record.owner).is_none() {
             return Err(WireError::Field { field: "owner", value: u64::from(record.owner) }.into());
         }
         self.import(&record, record.owner)
@@ -155,12 +155,18 @@ impl State {
             } else {
                 report.to_string()
             };
-            return Err(MemoryError::Import { owner: record.owner, size: record.size, why }.into());
+            return Err(MemoryError::Import {
+                owner: self.context.rank_of(record.owner),
+                size: record.size,
+                why,
+            }
+            .into());
         }
         if record.host == self.me().host && region.is_none() {
-            tracing::warn!(owner = record.owner, %report, "a memory of this host could not be mapped");
+            tracing::warn!(owner = self.context.rank_of(record.owner), %report, "a memory of this host could not be mapped");
         }
-        Ok(RegisteredMemory::imported(record.clone(), region, transports, report))
+        let memory = RegisteredMemory::imported(record.clone(), region, transports, report);
+        Ok(memory.with_owner_rank(self.context.rank_of(record.owner)))
     }
 
     /// Imports by one engine; the region if it mapped one. `mapped` says that there is an address already.
@@ -177,7 +183,8 @@ impl State {
             return Ok(None);
         }
         let refuse = |why: &str| {
-            Error::Memory(MemoryError::Import { owner: record.owner, size: record.size, why: why.into() })
+            let owner = self.context.rank_of(record.owner);
+            Error::Memory(MemoryError::Import { owner, size: record.size, why: why.into() })
         };
         if maps && record.host != self.me().host {
             return Err(refuse("the owner is on another host"));

@@ -2,7 +2,6 @@
 //!
 //! A rank that cannot take part says so instead of staying away, so that nobody waits for it.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +15,7 @@ use super::state::State;
 use super::workers::{Strand, Workers};
 use crate::bootstrap::{Bootstrap as _, ScopeId, ScopedBootstrap};
 use crate::deadline::Deadline;
-use crate::engine::EngineContext;
+use crate::engine::{EngineContext, Members};
 use crate::error::Result;
 use crate::health::lock;
 use crate::memory::TokenPool;
@@ -142,17 +141,17 @@ impl State {
         let rank = health.rank();
         let policy = self.config.wait_policy(&*self.context.control, &members);
         let waiter = Waiter { health, recorder, policy };
-        let ranks: HashMap<u32, u32> = members.iter().copied().zip(0..).collect();
         let control = Arc::clone(&self.context.control);
-        let bootstrap = ScopedBootstrap::new(control, scope, members.clone(), Arc::clone(&waiter.health))?;
+        let health = Arc::clone(&waiter.health);
+        let bootstrap = ScopedBootstrap::new(Arc::clone(&control), scope, members.clone(), health)?;
+        let context = EngineContext { control, waiter, members: Members::new(&members) };
         Ok(Arc::new_cyclic(|this| Self {
             scope,
             rank,
             members,
-            ranks,
             bootstrap: Arc::new(bootstrap),
             engines: self.engines.clone(),
-            context: EngineContext { control: Arc::clone(&self.context.control), waiter },
+            context,
             config: self.config,
             tokens: TokenPool::new(self.tokens.allocator()),
             local_memories: Arc::clone(&self.local_memories),

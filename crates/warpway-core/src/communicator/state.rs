@@ -1,7 +1,6 @@
 //! What a communicator's handle, its background work and its messages share.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -28,8 +27,6 @@ pub(super) struct State {
     pub(super) rank: u32,
     /// Job ranks by rank.
     pub(super) members: Vec<u32>,
-    /// Ranks by job rank.
-    pub(super) ranks: HashMap<u32, u32>,
     pub(super) bootstrap: Arc<ScopedBootstrap>,
     pub(super) engines: Vec<Arc<dyn Engine>>,
     pub(super) context: EngineContext,
@@ -113,7 +110,7 @@ impl State {
 
     /// A message has come; on the control plane's thread, so nothing here may block.
     pub(super) fn receive(&self, job_rank: u32, bytes: &[u8]) {
-        let Some(&peer) = self.ranks.get(&job_rank) else {
+        let Some(peer) = self.context.members.rank_of(job_rank) else {
             let error = WireError::Field { field: "sender", value: job_rank.into() };
             self.health().fail_local("exchange", None, error.into());
             return;

@@ -64,6 +64,8 @@ struct Inner {
     record: MemoryRecord,
     /// Local bytes or the mapping; `None` if only reachable through the network.
     region: Option<Region>,
+    /// The owner's rank in the communicator that registered or imported it.
+    owner_rank: u32,
     side: Side,
 }
 
@@ -92,7 +94,9 @@ impl WeakMemory {
 impl RegisteredMemory {
     /// A local registration; `record.transports` must be what `exports` hold.
     pub fn local(record: MemoryRecord, region: Region, exports: Vec<Export>) -> Self {
-        Self(Arc::new(Inner { record, region: Some(region), side: Side::Local { _exports: exports } }))
+        let owner_rank = record.owner;
+        let side = Side::Local { _exports: exports };
+        Self(Arc::new(Inner { record, region: Some(region), owner_rank, side }))
     }
 
     /// A peer's memory; `transports` are those that work here.
@@ -103,7 +107,17 @@ impl RegisteredMemory {
         report: ImportReport,
     ) -> Self {
         let side = Side::Imported { transports, report, _witness: None };
-        Self(Arc::new(Inner { record, region, side }))
+        let owner_rank = record.owner;
+        Self(Arc::new(Inner { record, region, owner_rank, side }))
+    }
+
+    /// The same, and errors call the owner `rank`, as the communicator does. No effect once the memory has been
+    /// cloned.
+    pub fn with_owner_rank(mut self, rank: u32) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.owner_rank = rank;
+        }
+        self
     }
 
     /// The same memory as a value of its own, with a witness that is dropped once the last clone of that
@@ -112,7 +126,9 @@ impl RegisteredMemory {
         let Side::Imported { transports, report, .. } = &self.0.side else { return self.clone() };
         let side =
             Side::Imported { transports: *transports, report: report.clone(), _witness: Some(witness) };
-        Self(Arc::new(Inner { record: self.0.record.clone(), region: self.0.region.clone(), side }))
+        let Inner { record, region, owner_rank, .. } = &*self.0;
+        let (record, region, owner_rank) = (record.clone(), region.clone(), *owner_rank);
+        Self(Arc::new(Inner { record, region, owner_rank, side }))
     }
 
     /// Does not keep the memory.
@@ -151,6 +167,11 @@ impl RegisteredMemory {
     /// Rank of the owner in the job.
     pub fn owner(&self) -> u32 {
         self.0.record.owner
+    }
+
+    /// Rank of the owner in the communicator that registered or imported the memory.
+    pub fn owner_rank(&self) -> u32 {
+        self.0.owner_rank
     }
 
     /// True for a registration made here.
@@ -205,7 +226,7 @@ impl RegisteredMemory {
             () if missing(Access::WRITE) => "write",
             () => "atomic",
         };
-        Err(MemoryError::Access { operation, owner: self.owner(), needed })
+        Err(MemoryError::Access { operation, owner: self.owner_rank(), needed })
     }
 
     /// An error unless `offset..offset + size` lies inside the memory.

@@ -9,6 +9,7 @@ use super::dispatch::{Dispatcher, Registries};
 use super::lane::{Entry, Lane};
 use super::worker::{Proxy, ProxyConfig, StopReport};
 use crate::channel::{BasePortChannel, PortChannel};
+use crate::communicator::Communicator;
 use crate::connection::Connection;
 use crate::deadline::Deadline;
 use crate::error::Result;
@@ -97,6 +98,22 @@ impl ProxyService {
         let lane = lock(&self.0.lanes).lane(semaphore.connection());
         let entry = Arc::new(Entry { semaphore: semaphore.clone(), lane });
         Ok(SemaphoreId::from_bits(self.0.registries.semaphores.add(entry)?))
+    }
+
+    /// Builds a semaphore on `connection` and registers it. Both ranks of the connection build one, and wait for
+    /// each other until `deadline`; it is the next exchange under the connection's own tag.
+    ///
+    /// # Errors
+    /// `exchange.argument` for a connection of another communicator; other `exchange.*` if the peer does not
+    /// build one in time; `proxy.full`.
+    pub fn build_and_add_semaphore(
+        &self,
+        communicator: &Communicator,
+        connection: &Connection,
+        deadline: Deadline,
+    ) -> Result<SemaphoreId> {
+        let (peer, tag) = (communicator.remote_rank_of(connection)?, communicator.tag_of(connection)?);
+        self.add_semaphore(&communicator.build_semaphore(connection, peer, tag)?.wait(deadline)?)
     }
 
     /// Requests that name the semaphore are errors from now on; those taken up before are carried out.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use warpway_core::connection::Connection;
 use warpway_core::endpoint::{Endpoint, EndpointConfig};
-use warpway_core::engine::{Engine, EngineContext};
+use warpway_core::engine::{Engine, EngineContext, Members};
 use warpway_core::memory::{Access, EthernetExport, ImportReport, MemoryRecord, Region, RegisteredMemory};
 use warpway_core::testing::{LocalJob, allocate};
 use warpway_core::token::TOKEN_BYTES;
@@ -39,7 +39,7 @@ impl Rank {
             // Two ranks with two threads each want a core.
             policy: WaitPolicy::for_load(6, cores),
         };
-        let context = EngineContext { control: job.control(number), waiter };
+        let context = EngineContext { control: job.control(number), waiter, members: Members::new(&[0, 1]) };
         Self { engine: TcpEngine::new(), context, _job: job, number }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use warpway_core::connection::Connection;
 use warpway_core::endpoint::{Endpoint, EndpointConfig};
-use warpway_core::engine::{Engine, EngineContext};
+use warpway_core::engine::{Engine, EngineContext, Members};
 use warpway_core::memory::{Access, EthernetExport, ImportReport, MemoryRecord, RegisteredMemory};
 use warpway_core::testing::{LocalJob, allocate};
 use warpway_core::trace::FlightRecorder;
@@ -35,12 +35,19 @@ pub(crate) struct Rank {
 
 impl Rank {
     pub(crate) fn new(job: &LocalJob, number: u32, config: TcpConfig) -> Self {
+        let everybody: Vec<u32> = (0..job.n_ranks()).collect();
+        Self::in_communicator(job, number, &everybody, config)
+    }
+
+    /// A rank of a communicator of `members`, which are ranks of the job as `number` is.
+    pub(crate) fn in_communicator(job: &LocalJob, number: u32, members: &[u32], config: TcpConfig) -> Self {
+        let members = Members::new(members);
         let waiter = Waiter {
-            health: Arc::new(Health::new(number)),
+            health: Arc::new(Health::new(members.rank_of(number).unwrap())),
             recorder: Arc::new(FlightRecorder::new(64)),
             policy: WaitPolicy::patient(),
         };
-        let context = EngineContext { control: job.control(number), waiter };
+        let context = EngineContext { control: job.control(number), waiter, members };
         Self { number, engine: TcpEngine::with_config(config), context }
     }
 
@@ -83,7 +90,8 @@ impl Rank {
     pub(crate) fn connect(&self, local: &Endpoint, remote: &Endpoint) -> warpway_core::Result<Connection> {
         let raw = self.engine.connect(&self.context, local, remote, limit())?;
         let waiter = self.context.waiter.clone();
-        Ok(Connection::new(raw, local.clone(), remote.clone(), remote.owner, waiter))
+        let peer = self.context.rank_of(remote.owner);
+        Ok(Connection::new(raw, local.clone(), remote.clone(), peer, waiter))
     }
 }
 
@@ -120,6 +128,14 @@ impl Pair {
     pub(crate) fn with_config(config: TcpConfig) -> Self {
         let job = LocalJob::of_processes(2);
         let ranks = [0, 1].map(|number| Rank::new(&job, number, config));
+        Self { job, ranks }
+    }
+
+    /// A communicator that numbers the ranks the other way round than the job does; `ranks` are in the job's order.
+    pub(crate) fn reversed() -> Self {
+        let job = LocalJob::of_processes(2);
+        let rank = |number| Rank::in_communicator(&job, number, &[1, 0], TcpConfig::default());
+        let ranks = [0, 1].map(rank);
         Self { job, ranks }
     }
 

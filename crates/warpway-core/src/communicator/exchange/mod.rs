@@ -411,7 +411,7 @@ impl State {
     fn join(&self, local: &Endpoint, remote: &Endpoint, peer: u32, tag: i32) -> Result<Connection> {
         let sender = self.members[peer as usize];
         self.check_identity(sender, [remote.owner.into(), remote.host, remote.process])?;
-        check_compatible(local, remote)?;
+        check_compatible(local, remote, peer)?;
         let engine = self.engine(local.transport)?;
         let raw = engine.connect(&self.context, local, remote, self.setup_deadline())?;
         let waiter = self.context.waiter.clone();
