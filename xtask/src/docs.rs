@@ -1,8 +1,20 @@
 //! `cargo xtask docs`.
 
+use clap::Args;
+
+use crate::figures;
 use crate::run::{cargo, step};
 
-pub(crate) fn run() -> anyhow::Result<()> {
+/// What may be written.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Write the table in README.md anew from benchmarks/results; without, an outdated one is an error
+    #[arg(long)]
+    write_figures: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    figures::refresh(arguments.write_figures)?;
     step(
         "documentation",
         cargo("doc").args(["--workspace", "--no-deps", "--all-features"]).env("RUSTDOCFLAGS", "-D warnings"),

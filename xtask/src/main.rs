@@ -3,6 +3,7 @@
 
 mod bench;
 mod docs;
+mod figures;
 mod fuzz;
 mod lint;
 mod loom;
@@ -28,8 +29,8 @@ enum Chore {
     Test(test::Arguments),
     /// Check formatting, lints, and the policy for dependencies
     Lint,
-    /// Build the documentation; warnings are errors
-    Docs,
+    /// Build the documentation (warnings are errors) and check the figures in README.md
+    Docs(docs::Arguments),
     /// Model-check the concurrency primitives: every interleaving, with the source that ships
     Loom,
     /// Run the unit tests under ThreadSanitizer (needs a nightly toolchain; skipped without)
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Lint => lint::run(),
-        Chore::Docs => docs::run(),
+        Chore::Docs(arguments) => docs::run(&arguments),
         Chore::Loom => loom::run(),
         Chore::Tsan(arguments) => tsan::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),

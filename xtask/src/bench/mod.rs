@@ -13,7 +13,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::run::root;
 use contest::Programs;
-use results::ResultFile;
+pub(crate) use results::{ResultFile, Series, Unit};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

@@ -1,0 +1,192 @@
+//! The table of figures in README.md, made from the contests under `benchmarks/results`.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context as _, ensure};
+
+use crate::bench::{ResultFile, Series, Unit};
+use crate::run::root;
+
+const BEGIN: &str = "<!-- figures:begin -->\n";
+const END: &str = "<!-- figures:end -->\n";
+
+/// Checks that README.md shows what the result files say, or writes it.
+pub(crate) fn refresh(write: bool) -> anyhow::Result<()> {
+    let path = root().join("README.md");
+    let found = fs::read_to_string(&path)?;
+    let fresh = fill(&found, &table(&contests()?))?;
+    if found == fresh {
+        return Ok(());
+    }
+    ensure!(
+        write,
+        "README.md does not show what benchmarks/results says: run `cargo xtask docs --write-figures`"
+    );
+    fs::write(&path, fresh)?;
+    eprintln!("xtask: wrote {}", path.display());
+    Ok(())
+}
+
+/// All contests, by name. Files of other forms belong to the programs that wrote them.
+fn contests() -> anyhow::Result<Vec<ResultFile>> {
+    let folder = root().join("benchmarks/results");
+    let mut contests = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry?.path();
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let document: serde_json::Value =
+            serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
+        if document.get("contest").is_some() {
+            let file = ResultFile::parse(&text).with_context(|| format!("cannot read {}", path.display()))?;
+            contests.push(file);
+        }
+    }
+    contests.sort_by(|a, b| a.contest.cmp(&b.contest));
+    Ok(contests)
+}
+
+/// One row per contest that has both sides; machines and dates below.
+fn table(contests: &[ResultFile]) -> String {
+    let mut rows = String::new();
+    let mut origins: Vec<String> = Vec::new();
+    for file in contests {
+        let (ours, others): (Vec<&Series>, Vec<&Series>) =
+            file.series.iter().partition(|series| series.runs[0].program.starts_with("warpway "));
+        let (Some(ours), Some(other)) = (best(&ours), best(&others)) else { continue };
+        let what = &ours.runs[0];
+        let _ = writeln!(
+            rows,
+            "| [{}](benchmarks/results/{}.json) | {} | {} | **{}** | {} ({}) |",
+            what.benchmark,
+            file.contest,
+            what.ranks,
+            size(what.bytes),
+            figure(ours),
+            figure(other),
+            other.runs[0].program,
+        );
+        let (day, _) = file.date.split_at_checked(10).unwrap_or((&file.date, ""));
+        let changed = if file.modified { ", tree modified" } else { "" };
+        let origin = format!("{}, {} cores, {day}{changed}", file.machine.cpu, file.machine.cores);
+        if !origins.contains(&origin) {
+            origins.push(origin);
+        }
+    }
+    if rows.is_empty() {
+        return "No contest has been held yet.\n".into();
+    }
+    format!(
+        "| operation | ranks | bytes | Warpway | best other |\n|---|--:|--:|--:|--:|\n{rows}\nMedian of the runs' \
+         medians (lowest to highest run). {}.\n",
+        origins.join("; ")
+    )
+}
+
+/// The series with the best figure in its unit.
+fn best<'a>(series: &[&'a Series]) -> Option<&'a Series> {
+    series.iter().copied().min_by(|a, b| {
+        let order = a.median.total_cmp(&b.median);
+        match a.runs[0].unit {
+            Unit::Microseconds => order,
+            Unit::GigabytesPerSecond => order.reverse(),
+        }
+    })
+}
+
+fn figure(series: &Series) -> String {
+    let (low, high) = series.medians.iter().fold((f64::MAX, f64::MIN), |(a, b), m| (a.min(*m), b.max(*m)));
+    let unit = series.runs[0].unit.text();
+    format!("{} {unit} ({} to {})", digits(series.median), digits(low), digits(high))
+}
+
+/// Three significant digits, never in exponent form.
+fn digits(value: f64) -> String {
+    let places = match value {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        v if v >= 0.9995 => 2,
+        _ => 3,
+    };
+    format!("{value:.places$}")
+}
+
+/// Powers of 1024 where they are whole.
+fn size(bytes: u64) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
+            return format!("{} {unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
+/// `page` with `text` between the marks.
+fn fill(page: &str, text: &str) -> anyhow::Result<String> {
+    let (before, rest) = page.split_once(BEGIN).context("README.md has no mark figures:begin")?;
+    let (_, after) = rest.split_once(END).context("README.md has no mark figures:end")?;
+    Ok(format!("{before}{BEGIN}{text}{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contest(unit: &str, series: &[(&str, f64)]) -> ResultFile {
+        let series: Vec<_> = series
+            .iter()
+            .map(|(program, median)| {
+                serde_json::json!({
+                    "command": program, "median": median, "medians": [median / 2.0, median],
+                    "runs": [{"program": program, "benchmark": "put", "ranks": 2, "bytes": 65536, "unit": unit,
+                              "samples": [median]}],
+                })
+            })
+            .collect();
+        let file = serde_json::json!({
+            "version": 1, "contest": "c", "date": "2026-11-30T00:01:14Z", "commit": "0", "modified": false,
+            "machine": {"cpu": "CPU", "cores": 2, "kernel": "6", "memory": 1}, "order": [], "series": series,
+        });
+        ResultFile::parse(&file.to_string()).unwrap()
+    }
+
+    #[test]
+    fn the_readme_is_fresh() {
+        refresh(false).unwrap();
+    }
+
+    #[test]
+    fn the_best_of_each_side_is_shown() {
+        let series = [("warpway 1", 2.0), ("other a", 3.0), ("warpway 1 packets", 1.0), ("other b", 100.4)];
+        let row = |unit| table(&[contest(unit, &series)]).lines().nth(2).map(str::to_owned).unwrap();
+        assert_eq!(
+            row("us"),
+            "| [put](benchmarks/results/c.json) | 2 | 64 KiB | **1.00 µs (0.500 to 1.00)** | 3.00 µs (1.50 to 3.00) (other a) |"
+        );
+        assert_eq!(
+            row("GB/s"),
+            "| [put](benchmarks/results/c.json) | 2 | 64 KiB | **2.00 GB/s (1.00 to 2.00)** | 100 GB/s (50.2 to 100) (other b) |"
+        );
+    }
+
+    #[test]
+    fn a_contest_without_a_rival_is_no_row() {
+        assert_eq!(table(&[contest("us", &[("warpway 1", 2.0)])]), "No contest has been held yet.\n");
+    }
+
+    #[test]
+    fn the_block_is_replaced_and_nothing_else() {
+        let page = format!("a\n{BEGIN}old\n{END}b\n");
+        assert_eq!(fill(&page, "new\n").unwrap(), format!("a\n{BEGIN}new\n{END}b\n"));
+        assert!(fill("a", "b").is_err());
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!(
+            [0.05256, 1.2345, 12.345, 123.45, 1234.5].map(digits),
+            ["0.053", "1.23", "12.3", "123", "1234"]
+        );
+        assert_eq!([8, 1024, 1536, 64 << 20].map(size), ["8", "1 KiB", "1536", "64 MiB"]);
+    }
+}
