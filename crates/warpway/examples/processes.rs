@@ -7,9 +7,7 @@ use std::time::Duration;
 use std::{fs, process, thread};
 
 use anyhow::{Context as _, bail};
-use warpway::{
-    Bootstrap, Communicator, Config, Context, Deadline, Environment, Share, UniqueId, UniqueIdRoot,
-};
+use warpway::{Bootstrap, Communicator, Context, Deadline, Share, UniqueId, UniqueIdRoot};
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,7 +24,7 @@ fn main() -> anyhow::Result<()> {
 
 /// Joins without a launcher: rank 0 makes a unique id, any channel carries it to the others (here: a file).
 fn join_by_file(file: &Path, rank: u32, n_ranks: u32) -> anyhow::Result<Communicator> {
-    let context = Context::new(Config::read(&Environment::of_process()?)?.config);
+    let context = Context::from_env()?;
     if rank == 0 {
         // The root is where the ranks meet; it has to live until all have joined.
         let root = UniqueIdRoot::create(context.config())?;

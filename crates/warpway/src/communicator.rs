@@ -6,7 +6,7 @@ use std::sync::Arc;
 use warpway_core::bootstrap::{Rendezvous, TcpBootstrap, ThisHost};
 use warpway_core::channel::{BaseMemoryChannel, MemoryChannel};
 use warpway_core::communicator::{Communicator as Core, Exchange, ExchangeError};
-use warpway_core::config::{Config, Environment, Loaded};
+use warpway_core::config::{Config, Environment};
 use warpway_core::endpoint::EndpointConfig;
 use warpway_core::memory::{Access, Element, RegisteredMemory};
 use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
@@ -41,17 +41,15 @@ struct Inner {
 impl Communicator {
     /// Joins the job that the environment describes: `warpway launch`, torchrun, Open MPI, MPICH, Slurm,
     /// or `WARPWAY_COMM_ID` with `WARPWAY_RANK` and `WARPWAY_WORLD_SIZE`. Blocks until all ranks have joined.
+    /// Log lines are shown as [`Context::from_env`] says.
     ///
     /// # Errors
     /// `config.*` naming the variable; those of [`TcpBootstrap::initialize_plan`].
     pub fn from_env() -> Result<Self> {
         let environment = Environment::of_process()?;
-        let Loaded { config, notices } = Config::read(&environment)?;
-        for notice in &notices {
-            notice.log();
-        }
-        let rendezvous = Rendezvous::find(&environment, &config, &ThisHost::new(&config))?;
-        Context::new(config).join_plan(&rendezvous.plan)
+        let context = Context::from_environment(&environment)?;
+        let rendezvous = Rendezvous::find(&environment, context.config(), &ThisHost::new(context.config()))?;
+        context.join_plan(&rendezvous.plan)
     }
 
     pub(crate) fn on(core: Core, bootstrap: Arc<TcpBootstrap>, context: Context) -> Result<Self> {

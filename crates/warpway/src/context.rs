@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use warpway_core::bootstrap::{Bootstrap, ControlPlane, JoinPlan, ScopeId, TcpBootstrap, UniqueId};
 use warpway_core::communicator::{Communicator as Core, CommunicatorConfig, CommunicatorParts};
-use warpway_core::config::Config;
+use warpway_core::config::{Config, Environment, Loaded};
 use warpway_core::engine::Engine;
 use warpway_core::memory::{LocalMemories, Region, TokenMemory};
 use warpway_core::{Error, Result};
@@ -12,6 +12,7 @@ use warpway_host::{HostEngine, SharedBuffer};
 use warpway_net::TcpEngine;
 
 use crate::communicator::Communicator;
+use crate::logging::show_logs;
 
 /// Scope of a job's first communicator; 0 is the bootstrap's own.
 const WORLD: ScopeId = ScopeId(1);
@@ -31,6 +32,27 @@ impl Context {
     /// A context without communicators.
     pub fn new(config: Config) -> Self {
         Self(Arc::new(Inner { config, host: HostEngine::new(), memories: Arc::default() }))
+    }
+
+    /// A context with the settings of the process's environment.
+    ///
+    /// A program without a `tracing` subscriber gets one that shows Warpway's lines as `WARPWAY_LOG_*` say
+    /// (warnings on standard error), among them variables that are misspelt or without effect. A program
+    /// that has its own sets it before this call; see [`log_subscriber`](crate::log_subscriber).
+    ///
+    /// # Errors
+    /// `config.*` naming the variable; `system` if the log file cannot be opened.
+    pub fn from_env() -> Result<Self> {
+        Self::from_environment(&Environment::of_process()?)
+    }
+
+    pub(crate) fn from_environment(environment: &Environment) -> Result<Self> {
+        let Loaded { config, notices } = Config::read(environment)?;
+        show_logs(&config)?;
+        for notice in &notices {
+            notice.log();
+        }
+        Ok(Self::new(config))
     }
 
     /// The configuration.

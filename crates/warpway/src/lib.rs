@@ -38,6 +38,7 @@ mod buffer;
 mod communicator;
 mod context;
 mod in_process;
+mod logging;
 mod peer;
 
 pub use barrier::Barrier;
@@ -45,6 +46,7 @@ pub use buffer::Buffer;
 pub use communicator::Communicator;
 pub use context::Context;
 pub use in_process::in_process;
+pub use logging::log_subscriber;
 pub use peer::Peer;
 
 pub use warpway_core as core;
@@ -58,3 +60,8 @@ pub use warpway_core::semaphore::{Host2HostSemaphore, Semaphore};
 pub use warpway_core::transport::{Device, Transport, TransportFlags};
 pub use warpway_core::{Deadline, Error, ErrorCode, Failure, Result, Timeout};
 pub use warpway_host::{Block, BlockChannel, BlockSemaphore, HostBuffer, Ll8, Ll16, Share};
+
+/// The sample of the project's page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
