@@ -8,10 +8,12 @@ mod all_reduce;
 mod barrier;
 mod fifo;
 mod links;
+mod memcpy;
 mod pattern;
 mod point_to_point;
 mod report;
 mod session;
+mod start;
 mod statistics;
 
 use std::ffi::OsString;
@@ -70,6 +72,9 @@ pub(crate) struct Arguments {
     /// Print one JSON document in place of the table
     #[arg(long)]
     json: bool,
+    /// Print a line of JSON per row, as `cargo xtask bench` compares them
+    #[arg(long, conflicts_with = "json")]
+    contest: bool,
 }
 
 /// One benchmark.
@@ -88,6 +93,10 @@ enum What {
     PingPong,
     /// FIFO push, poll, pop; no ranks
     Fifo,
+    /// Plain copy of as many bytes between this rank's own buffers, by all ranks at once
+    Memcpy,
+    /// From launching the ranks until all have joined, passed a barrier and ended
+    Start,
     /// Barrier on semaphores
     Barrier,
     /// Every rank's part to every rank
@@ -100,6 +109,7 @@ impl What {
     fn default_ranks(self) -> u32 {
         match self {
             Self::Barrier | Self::AllGather | Self::AllReduce => 4,
+            Self::Start => 64,
             _ => 2,
         }
     }
@@ -132,7 +142,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         return report.finish();
     }
     if !session::is_launched()? {
-        return launch_ranks(arguments);
+        return if arguments.what == [What::Start] { start::run(arguments) } else { launch_ranks(arguments) };
+    }
+    if arguments.what == [What::Start] {
+        return start::rank();
     }
     let session = Session::join(arguments.transport.transport())?;
     let mut report = Report::new(session.rank(), session.n_ranks(), arguments);
@@ -149,6 +162,8 @@ fn run_all(session: &Session, arguments: &Arguments, report: &mut Report) -> war
             }
             What::Fifo if session.rank() == 0 => fifo::run(arguments, report)?,
             What::Fifo => {}
+            What::Start => {}
+            What::Memcpy => memcpy::run(session, arguments, report)?,
             What::Barrier => barrier::run(session, arguments, report)?,
             What::AllGather => all_gather::run(session, arguments, report)?,
             What::AllReduce => all_reduce::run(session, arguments, report)?,
@@ -158,14 +173,19 @@ fn run_all(session: &Session, arguments: &Arguments, report: &mut Report) -> war
     Ok(())
 }
 
+/// Starts ranks of this very command; the launcher's exit code.
 fn launch_ranks(arguments: &Arguments) -> anyhow::Result<u8> {
-    let default = arguments.what.iter().map(|w| w.default_ranks()).max().unwrap_or(2);
     let own = std::env::current_exe().context("finding this program")?;
     let command: Vec<OsString> = std::iter::once(own.into()).chain(std::env::args_os().skip(1)).collect();
-    launch::run(launch::Arguments::of_program(arguments.n_ranks.unwrap_or(default), command))
+    launch::run(launch::Arguments::of_program(arguments.n_ranks(), command))
 }
 
 impl Arguments {
+    fn n_ranks(&self) -> u32 {
+        let default = || self.what.iter().map(|w| w.default_ranks()).max().unwrap_or(2);
+        self.n_ranks.unwrap_or_else(default)
+    }
+
     /// The sizes to measure, each a multiple of `granule`, ascending.
     fn sizes(&self, granule: u64) -> Vec<u64> {
         let mut sizes = Vec::new();

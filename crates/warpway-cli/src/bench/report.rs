@@ -53,16 +53,62 @@ impl Row {
     }
 }
 
+/// The line that `cargo xtask bench` compares; its form is described in benchmarks/README.md.
+#[derive(Serialize)]
+struct Contestant<'a> {
+    program: String,
+    benchmark: &'a str,
+    ranks: u32,
+    bytes: u64,
+    unit: &'static str,
+    samples: Vec<f64>,
+    transport: &'a str,
+    blocks: u32,
+    errors: u64,
+}
+
+impl<'a> Contestant<'a> {
+    fn new(row: &'a Row, ranks: u32) -> Self {
+        // Large writes are compared by rate, everything else by time.
+        let by_rate = matches!(row.benchmark.as_str(), "put" | "memcpy");
+        let rate = |us: &f64| row.bytes as f64 / us / 1e3;
+        let warpway = |way: &str| format!("warpway {}{way}", env!("CARGO_PKG_VERSION"));
+        let (program, benchmark) = match row.benchmark.as_str() {
+            "packets" => (warpway(" packets"), "ping_pong"),
+            "memcpy" => ("memcpy".to_owned(), "put"),
+            other => (warpway(""), other),
+        };
+        Self {
+            program,
+            benchmark,
+            ranks,
+            bytes: row.bytes,
+            unit: if by_rate { "GB/s" } else { "us" },
+            samples: row.samples_us.iter().map(|us| if by_rate { rate(us) } else { *us }).collect(),
+            transport: row.transport,
+            blocks: row.blocks,
+            errors: row.errors,
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Document<'a> {
     ranks: u32,
     rows: &'a [Row],
 }
 
+#[derive(Clone, Copy)]
+enum Form {
+    Table,
+    Document,
+    Lines,
+}
+
 /// Collects rows; only rank 0 shows anything.
 pub(super) struct Report {
     ranks: u32,
-    json: bool,
+    form: Form,
     quiet: bool,
     rows: Vec<Row>,
     progress: ProgressBar,
@@ -76,7 +122,12 @@ impl Report {
         } else {
             ProgressBar::new_spinner().with_style(ProgressStyle::default_spinner())
         };
-        Self { ranks, json: arguments.json, quiet, rows: Vec::new(), progress }
+        let form = match (arguments.contest, arguments.json) {
+            (true, _) => Form::Lines,
+            (_, true) => Form::Document,
+            _ => Form::Table,
+        };
+        Self { ranks, form, quiet, rows: Vec::new(), progress }
     }
 
     /// Says what is being measured.
@@ -93,15 +144,21 @@ impl Report {
     pub(super) fn finish(self) -> anyhow::Result<u8> {
         self.progress.finish_and_clear();
         let wrong = self.rows.iter().any(|row| row.errors > 0);
-        if !self.quiet {
-            if self.json {
+        if self.quiet {
+            return Ok(u8::from(wrong));
+        }
+        match self.form {
+            Form::Table => println!("{} ranks\n{}", self.ranks, table(&self.rows)),
+            Form::Document => {
                 println!(
                     "{}",
                     serde_json::to_string_pretty(&Document { ranks: self.ranks, rows: &self.rows })?
                 );
-            } else {
-                println!("{} ranks", self.ranks);
-                println!("{}", table(&self.rows));
+            }
+            Form::Lines => {
+                for row in &self.rows {
+                    println!("{}", serde_json::to_string(&Contestant::new(row, self.ranks))?);
+                }
             }
         }
         Ok(u8::from(wrong))
