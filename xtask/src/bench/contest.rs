@@ -38,9 +38,13 @@ impl Programs {
         let sources = root().join("benchmarks/peers");
         fs::create_dir_all(&self.peers)?;
         fs::copy(sources.join("iperf3.py"), self.peers.join("iperf3.py"))?;
-        let mut compiler = Command::new("mpicc");
-        compiler.args(["-O2", "-o"]).arg(self.peers.join("mpi_pingpong")).arg(sources.join("mpi_pingpong.c"));
-        step("peers (mpicc, of Debian's libopenmpi-dev)", &mut compiler)
+        for program in ["mpi_pingpong", "cache_line"] {
+            let mut compiler = Command::new("mpicc");
+            let source = sources.join(program).with_extension("c");
+            compiler.args(["-O2", "-o"]).arg(self.peers.join(program)).arg(source);
+            step(&format!("{program} (mpicc, of Debian's libopenmpi-dev)"), &mut compiler)?;
+        }
+        Ok(())
     }
 
     /// The words of a command.
