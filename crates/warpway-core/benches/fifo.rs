@@ -15,11 +15,11 @@ const LIMIT: Timeout = Timeout::after(Duration::from_secs(30));
 
 fn fifo(threads: usize) -> Fifo {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let waiter = Waiter {
-        health: Arc::new(Health::new(0)),
-        recorder: Arc::new(FlightRecorder::new(16)),
-        policy: WaitPolicy::for_load(threads, cores),
-    };
+    let waiter = Waiter::new(
+        Arc::new(Health::new(0)),
+        Arc::new(FlightRecorder::new(16)),
+        WaitPolicy::for_load(threads, cores),
+    );
     #[allow(clippy::unwrap_used, reason = "512 is a power of two")]
     Fifo::new(512, waiter).unwrap()
 }

@@ -6,6 +6,7 @@
 //! whom, where, for what value and what was seen instead.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::deadline::Timeout;
@@ -211,9 +212,48 @@ pub struct Waiter {
     pub recorder: Arc<FlightRecorder>,
     /// Back-off.
     pub policy: WaitPolicy,
+    /// Shared by all clones: what one wait learns about the machine holds for the next.
+    spins: Arc<SpinBudget>,
+}
+
+/// How long spinning has paid lately. Where two ranks share a core after all (another program took one, the
+/// scheduler put them together), whoever spins keeps the other from running: each fruitless spin halves the
+/// next, each fruitful one doubles it again.
+#[derive(Debug)]
+// std's atomic also under loom: a hint that orders nothing would only multiply the states.
+struct SpinBudget(std::sync::atomic::AtomicU32);
+
+impl SpinBudget {
+    /// Long enough for a reply that is under way between two cores.
+    const LEAST: u32 = 64;
+
+    fn get(&self, policy: &WaitPolicy) -> u32 {
+        // Relaxed, here and below: a hint, which orders nothing.
+        policy.spins.min(self.0.load(Relaxed))
+    }
+
+    fn paid(&self, spun: u32, policy: &WaitPolicy) {
+        if spun < policy.spins {
+            self.0.store(spun.saturating_mul(2), Relaxed);
+        }
+    }
+
+    fn wasted(&self, spun: u32) {
+        self.0.store((spun / 2).max(Self::LEAST), Relaxed);
+    }
 }
 
 impl Waiter {
+    /// Waits that end when `health` fails, are recorded in `recorder`, and back off by `policy`.
+    pub fn new(health: Arc<Health>, recorder: Arc<FlightRecorder>, policy: WaitPolicy) -> Self {
+        Self { health, recorder, policy, spins: Arc::new(SpinBudget(u32::MAX.into())) }
+    }
+
+    /// The same with another back-off.
+    pub fn with_policy(&self, policy: WaitPolicy) -> Self {
+        Self { policy, ..self.clone() }
+    }
+
     /// Calls `poll` until it gives `Ok`, the timeout passes or the communicator fails.
     ///
     /// `poll` returns `Err(observed)` while its condition does not hold. `event`, if given, is what the
@@ -229,11 +269,16 @@ impl Waiter {
         if let Ok(value) = poll() {
             return Ok(value);
         }
-        for _ in 0..self.policy.spins {
+        let spins = self.spins.get(&self.policy);
+        for _ in 0..spins {
             spin_loop();
             if let Ok(value) = poll() {
+                self.spins.paid(spins, &self.policy);
                 return Ok(value);
             }
+        }
+        if spins > 0 {
+            self.spins.wasted(spins);
         }
         self.wait_slowly(&site(), timeout, event, &mut poll)
     }
@@ -345,7 +390,7 @@ mod tests {
     use super::*;
 
     fn waiter(policy: WaitPolicy) -> Waiter {
-        Waiter { health: Arc::new(Health::new(7)), recorder: Arc::new(FlightRecorder::new(8)), policy }
+        Waiter::new(Arc::new(Health::new(7)), Arc::new(FlightRecorder::new(8)), policy)
     }
 
     fn site(peer: u32) -> WaitSite {
@@ -413,6 +458,27 @@ mod tests {
                 waiter(SLEEPY).wait(|| site(1), Timeout::from(Duration::from_secs(5)), Some(&event), poll);
             assert_eq!((value.unwrap(), taken), (1, 1), "success at poll {succeed_at}");
         }
+    }
+
+    #[test]
+    fn spinning_that_does_not_pay_is_given_up_until_it_pays_again() {
+        let policy = WaitPolicy { spins: 4000, yields: 10_000, slice: Duration::from_millis(1) };
+        let waiter = waiter(policy);
+        // Polls before the first yield of a wait whose condition comes at poll `succeed_at`.
+        let spun = |succeed_at: u32| {
+            let mut polls = 0;
+            let poll = || {
+                polls += 1;
+                if polls > succeed_at { Ok(()) } else { Err(0) }
+            };
+            waiter.wait(|| site(1), Timeout::from(Duration::from_secs(5)), None, poll).unwrap();
+            waiter.spins.get(&policy)
+        };
+        let falling: Vec<u32> = (0..8).map(|_| spun(5000)).collect();
+        assert_eq!(falling, [2000, 1000, 500, 250, 125, 64, 64, 64]);
+        let rising: Vec<u32> = (0..8).map(|_| spun(10)).collect();
+        assert_eq!(rising, [128, 256, 512, 1024, 2048, 4000, 4000, 4000]);
+        assert_eq!(spun(0), 4000, "a condition that holds at once says nothing about spinning");
     }
 
     #[test]

@@ -85,14 +85,14 @@ impl Job {
         unpin();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         pin(rank as usize % cores);
-        let waiter = Waiter {
-            health: Arc::new(Health::new(rank)),
-            recorder: Arc::new(FlightRecorder::new(64)),
-            policy: WaitPolicy::for_load(
+        let waiter = Waiter::new(
+            Arc::new(Health::new(rank)),
+            Arc::new(FlightRecorder::new(64)),
+            WaitPolicy::for_load(
                 ranks as usize,
                 std::env::var("CORES").map_or(cores, |c| c.parse().unwrap()),
             ),
-        };
+        );
         Self { rank, ranks, shared, waiter }
     }
 

@@ -94,7 +94,7 @@ impl Launcher {
         let workers = self.workers.take(blocks as usize - 1, policy)?;
         let launch = Arc::new(Launch {
             blocks,
-            waiter: Waiter { policy, ..self.waiter.clone() },
+            waiter: self.waiter.with_policy(policy),
             timeout: self.timeout,
             barrier: GridBarrier::default(),
             returned: AtomicU32::new(0),

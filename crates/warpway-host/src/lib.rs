@@ -15,11 +15,7 @@
 //! use warpway_host::Launcher;
 //!
 //! # fn main() -> warpway_core::Result<()> {
-//! let waiter = Waiter {
-//!     health: Arc::new(Health::new(0)),
-//!     recorder: Arc::new(FlightRecorder::new(64)),
-//!     policy: WaitPolicy::for_ranks(1),
-//! };
+//! let waiter = Waiter::new(Arc::new(Health::new(0)), Arc::new(FlightRecorder::new(64)), WaitPolicy::for_ranks(1));
 //! let launcher = Launcher::new(waiter);
 //! let sum = AtomicU64::new(0);
 //! launcher.launch(4, |block| {

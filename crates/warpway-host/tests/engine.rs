@@ -92,11 +92,11 @@ fn ranks(processes: [u64; 2]) -> [Rank; 2] {
     };
     [0, 1].map(|rank| {
         let control = Arc::new(Plane { rank, peers: vec![peer(0), peer(1)], desk: Arc::clone(&desk) });
-        let waiter = Waiter {
-            health: Arc::new(Health::new(rank)),
-            recorder: Arc::new(FlightRecorder::new(64)),
-            policy: WaitPolicy::for_ranks(2),
-        };
+        let waiter = Waiter::new(
+            Arc::new(Health::new(rank)),
+            Arc::new(FlightRecorder::new(64)),
+            WaitPolicy::for_ranks(2),
+        );
         Rank {
             engine: HostEngine::new(),
             context: EngineContext { control, waiter, members: Members::new(&[0, 1]) },

@@ -16,7 +16,7 @@ const PATIENCE: Timeout = Timeout::after(Duration::from_secs(60));
 fn launcher() -> (Launcher, Arc<Health>) {
     let health = Arc::new(Health::new(3));
     let recorder = Arc::new(FlightRecorder::new(64));
-    let waiter = Waiter { health: Arc::clone(&health), recorder, policy: WaitPolicy::for_ranks(1) };
+    let waiter = Waiter::new(Arc::clone(&health), recorder, WaitPolicy::for_ranks(1));
     (Launcher::new(waiter).with_timeout(PATIENCE), health)
 }
 

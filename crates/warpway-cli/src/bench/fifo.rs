@@ -54,11 +54,11 @@ struct Sample {
 
 fn sample_of(producers: u64) -> Result<Sample> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let waiter = Waiter {
-        health: Arc::new(Health::new(0)),
-        recorder: Arc::new(FlightRecorder::new(16)),
-        policy: WaitPolicy::for_load(producers as usize + 1, cores),
-    };
+    let waiter = Waiter::new(
+        Arc::new(Health::new(0)),
+        Arc::new(FlightRecorder::new(16)),
+        WaitPolicy::for_load(producers as usize + 1, cores),
+    );
     let mut fifo = Fifo::new(SIZE, waiter)?;
     let each = TRIGGERS / producers;
     let start = Instant::now();

@@ -124,11 +124,11 @@ impl Communicator {
             }
         };
         let config = parts.config;
-        let waiter = Waiter {
-            health: Arc::clone(&health),
-            recorder: Arc::new(FlightRecorder::new(config.recorder_capacity)),
-            policy: config.wait_policy(&*control, &members),
-        };
+        let waiter = Waiter::new(
+            Arc::clone(&health),
+            Arc::new(FlightRecorder::new(config.recorder_capacity)),
+            config.wait_policy(&*control, &members),
+        );
         let bootstrap =
             ScopedBootstrap::new(Arc::clone(&control), scope, members.clone(), Arc::clone(&health))?;
         let workers = Workers::new(Arc::clone(&health));

@@ -140,7 +140,7 @@ impl State {
         let recorder = Arc::new(FlightRecorder::new(self.config.recorder_capacity));
         let rank = health.rank();
         let policy = self.config.wait_policy(&*self.context.control, &members);
-        let waiter = Waiter { health, recorder, policy };
+        let waiter = Waiter::new(health, recorder, policy);
         let control = Arc::clone(&self.context.control);
         let health = Arc::clone(&waiter.health);
         let bootstrap = ScopedBootstrap::new(Arc::clone(&control), scope, members.clone(), health)?;

@@ -137,11 +137,11 @@ pub(crate) const REMOTE_TOKENS: u64 = 0x7000;
 pub(crate) const REMOTE_TOKEN: u64 = 128;
 
 pub(crate) fn waiter(rank: u32) -> Waiter {
-    Waiter {
-        health: Arc::new(Health::new(rank)),
-        recorder: Arc::new(FlightRecorder::new(64)),
-        policy: WaitPolicy { spins: 0, yields: 20, slice: Duration::from_millis(10) },
-    }
+    Waiter::new(
+        Arc::new(Health::new(rank)),
+        Arc::new(FlightRecorder::new(64)),
+        WaitPolicy { spins: 0, yields: 20, slice: Duration::from_millis(10) },
+    )
 }
 
 fn record(address: u64, size: u64, access: Access) -> MemoryRecord {

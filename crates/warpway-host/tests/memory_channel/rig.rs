@@ -29,11 +29,7 @@ pub(crate) struct Rig {
 pub(crate) const BUFFER: u64 = 4 << 20;
 
 pub(crate) fn waiter(rank: u32, ranks: usize) -> Waiter {
-    Waiter {
-        health: Arc::new(Health::new(rank)),
-        recorder: Arc::new(FlightRecorder::new(64)),
-        policy: WaitPolicy::for_ranks(ranks),
-    }
+    Waiter::new(Arc::new(Health::new(rank)), Arc::new(FlightRecorder::new(64)), WaitPolicy::for_ranks(ranks))
 }
 
 /// Two ranks of this process. `timeout` is the limit of their waits.

@@ -33,12 +33,9 @@ impl Rank {
     fn new(number: u32) -> Self {
         let job = LocalJob::of_processes(2);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let waiter = Waiter {
-            health: Arc::new(Health::new(number)),
-            recorder: Arc::new(FlightRecorder::new(64)),
-            // Two ranks with two threads each want a core.
-            policy: WaitPolicy::for_load(6, cores),
-        };
+        // Two ranks with two threads each want a core.
+        let policy = WaitPolicy::for_load(6, cores);
+        let waiter = Waiter::new(Arc::new(Health::new(number)), Arc::new(FlightRecorder::new(64)), policy);
         let context = EngineContext { control: job.control(number), waiter, members: Members::new(&[0, 1]) };
         Self { engine: TcpEngine::new(), context, _job: job, number }
     }

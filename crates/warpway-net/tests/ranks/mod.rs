@@ -42,11 +42,11 @@ impl Rank {
     /// A rank of a communicator of `members`, which are ranks of the job as `number` is.
     pub(crate) fn in_communicator(job: &LocalJob, number: u32, members: &[u32], config: TcpConfig) -> Self {
         let members = Members::new(members);
-        let waiter = Waiter {
-            health: Arc::new(Health::new(members.rank_of(number).unwrap())),
-            recorder: Arc::new(FlightRecorder::new(64)),
-            policy: WaitPolicy::patient(),
-        };
+        let waiter = Waiter::new(
+            Arc::new(Health::new(members.rank_of(number).unwrap())),
+            Arc::new(FlightRecorder::new(64)),
+            WaitPolicy::patient(),
+        );
         let context = EngineContext { control: job.control(number), waiter, members };
         Self { number, engine: TcpEngine::with_config(config), context }
     }
