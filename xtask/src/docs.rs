@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use crate::figures;
 use crate::run::{cargo, step};
+use crate::{figures, links};
 
 /// What may be written.
 #[derive(Args)]
@@ -15,6 +15,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     figures::refresh(arguments.write_figures)?;
+    links::check()?;
     step(
         "documentation",
         cargo("doc").args(["--workspace", "--no-deps", "--all-features"]).env("RUSTDOCFLAGS", "-D warnings"),

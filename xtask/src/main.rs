@@ -5,6 +5,7 @@ mod bench;
 mod docs;
 mod figures;
 mod fuzz;
+mod links;
 mod lint;
 mod loom;
 mod run;
@@ -29,7 +30,7 @@ enum Chore {
     Test(test::Arguments),
     /// Check formatting, lints, and the policy for dependencies
     Lint,
-    /// Build the documentation (warnings are errors) and check the figures in README.md
+    /// Build the documentation (warnings are errors); check the pages' links and the figures in README.md
     Docs(docs::Arguments),
     /// Model-check the concurrency primitives: every interleaving, with the source that ships
     Loom,

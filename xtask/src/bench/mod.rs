@@ -11,6 +11,7 @@ use std::fs;
 
 use anyhow::{Context as _, ensure};
 
+use crate::figures;
 use crate::run::root;
 use contest::Programs;
 pub(crate) use results::{ResultFile, Series, Unit};
@@ -92,5 +93,6 @@ fn write(file: &ResultFile) -> anyhow::Result<()> {
     ensure!(ResultFile::parse(&text)? == *file, "the file would not read back as it was written");
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     eprintln!("xtask: wrote {}", path.display());
-    Ok(())
+    // Its figures are shown there.
+    figures::refresh(true)
 }
