@@ -10,6 +10,23 @@ use crate::peer::Peer;
 /// waits for rank − 2^k; ⌈log₂ n⌉ rounds. Signals of later uses queue in the counters, so it needs no reset.
 ///
 /// One thread of a rank uses it at a time.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use warpway::{Config, Context, in_process};
+///
+/// # fn main() -> warpway::Result<()> {
+/// let arrived = AtomicU32::new(0);
+/// in_process(3, &Context::new(Config::default()), |comm| {
+///     let barrier = comm.make_barrier()?;
+///     arrived.fetch_add(1, Ordering::SeqCst);
+///     barrier.wait()?;
+///     assert_eq!(arrived.load(Ordering::SeqCst), 3);
+///     comm.barrier()
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Barrier {
     rounds: Vec<Round>,

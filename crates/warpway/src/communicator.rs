@@ -110,6 +110,20 @@ impl Communicator {
     /// Divides the ranks: those that give the same `color` form a new communicator, ordered by `key`, then
     /// by rank here. `color` −1: none for this rank. All ranks call it.
     ///
+    /// ```
+    /// use warpway::{Config, Context, in_process};
+    ///
+    /// # fn main() -> warpway::Result<()> {
+    /// let places = in_process(4, &Context::new(Config::default()), |comm| {
+    ///     let half = comm.split((comm.rank() / 2) as i32, 0)?;
+    ///     comm.barrier()?;
+    ///     Ok(half.map(|half| (half.rank(), half.n_ranks())))
+    /// })?;
+    /// assert_eq!(places, [Some((0, 2)), Some((1, 2)), Some((0, 2)), Some((1, 2))]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `exchange.argument` for other negative colours, or while exchanges are under way.
     pub fn split(&self, color: i32, key: i32) -> Result<Option<Self>> {
@@ -139,7 +153,8 @@ impl Communicator {
     }
 
     /// Connects with `peer` (itself included): by shared memory on one host, by TCP otherwise. Both ranks
-    /// call it, each pair in the same order.
+    /// call it, each pair in the same order. It waits for the peer: a circle of ranks that each connect with
+    /// the next one first never closes, so use [`connect_all`](Self::connect_all) there.
     ///
     /// # Errors
     /// `conn.*` naming the peer.

@@ -14,6 +14,28 @@ use crate::communicator::Communicator;
 ///
 /// The i-th exchange here (memory, semaphore, channel) meets the i-th one there: both ranks make the same
 /// calls in the same order, or both get an error that names the two calls.
+///
+/// ```
+/// use warpway::{Config, Context, Transport, in_process};
+///
+/// # fn main() -> warpway::Result<()> {
+/// let found = in_process(2, &Context::new(Config::default()), |comm| {
+///     let peer = comm.connect_by(1 - comm.rank(), Transport::Ethernet)?;
+///     let (mine, theirs) = (comm.alloc::<u32>(3)?, comm.alloc::<u32>(3)?);
+///     mine.fill(comm.rank() + 1)?;
+///     let remote = peer.exchange_memory(&theirs)?;
+///     let service = comm.proxy_service()?;
+///     let channel = peer.port_channel(&service, &mine, &remote)?.device_handle();
+///     channel.put_with_signal(0, 0, mine.bytes())?;
+///     channel.flush()?;
+///     channel.wait()?;
+///     comm.barrier()?;
+///     Ok(theirs.to_vec()?)
+/// })?;
+/// assert_eq!(found, [[2; 3], [1; 3]]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Peer {
     comm: Communicator,
