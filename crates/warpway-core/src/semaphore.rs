@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::connection::{Connection, ConnectionError};
 use crate::deadline::Timeout;
 use crate::error::Result;
-use crate::memory::RegisteredMemory;
+use crate::memory::{MappedToken, RegisteredMemory};
 use crate::sync::{AtomicU64, Ordering};
 use crate::token::Token;
 use crate::trace::Operation;
@@ -42,6 +42,9 @@ struct Inner {
     connection: Connection,
     inbound: TokenSlot,
     remote: TokenSlot,
+    inbound_token: MappedToken,
+    /// `None` where the peer's token is reached by messages.
+    remote_token: Option<MappedToken>,
     /// How many signals have been taken.
     taken: AtomicU64,
     waiter: Waiter,
@@ -54,7 +57,8 @@ impl Semaphore {
     /// # Errors
     /// If one of them is no token, or the local one has no address.
     pub fn new(connection: Connection, inbound: TokenSlot, remote: TokenSlot, id: u64) -> Result<Self> {
-        inbound.token()?;
+        let inbound_token = inbound.memory.mapped_token("semaphore", inbound.offset)?;
+        let remote_token = remote.memory.mapped_token("semaphore", remote.offset).ok();
         remote.memory.require("semaphore", connection.transport())?;
         remote.memory.check_word("semaphore", remote.offset)?;
         let mut waiter = connection.waiter().clone();
@@ -62,7 +66,17 @@ impl Semaphore {
             // A thread of this process must run before the signal can come: do not hold its core.
             waiter.policy = waiter.policy.without_spinning();
         }
-        Ok(Self(Arc::new(Inner { connection, inbound, remote, taken: AtomicU64::new(0), waiter, id })))
+        let taken = AtomicU64::new(0);
+        Ok(Self(Arc::new(Inner {
+            connection,
+            inbound,
+            remote,
+            inbound_token,
+            remote_token,
+            taken,
+            waiter,
+            id,
+        })))
     }
 
     /// Raises the peer's token by one, after all earlier operations of the connection.
@@ -73,7 +87,7 @@ impl Semaphore {
 
     /// Takes one signal if there is one.
     pub fn poll(&self) -> Result<bool> {
-        Ok(self.take(self.0.inbound.token()?).is_ok())
+        Ok(self.take(&self.0.inbound_token).is_ok())
     }
 
     /// Waits for one signal and takes it; what the peer wrote before it is visible then.
@@ -89,7 +103,7 @@ impl Semaphore {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_with(&self, waiter: &Waiter, timeout: Timeout) -> Result<()> {
-        let token = self.0.inbound.token()?;
+        let token = &*self.0.inbound_token;
         let site = || {
             let taken = self.0.taken.load(Ordering::Relaxed);
             WaitSite {
@@ -117,6 +131,24 @@ impl Semaphore {
     /// The token that this side raises.
     pub fn remote(&self) -> &TokenSlot {
         &self.0.remote
+    }
+
+    /// The local token, mapped.
+    #[inline]
+    pub fn inbound_token(&self) -> &Token {
+        &self.0.inbound_token
+    }
+
+    /// The peer's token.
+    ///
+    /// # Errors
+    /// `mem.transport` if it has no address here.
+    #[inline]
+    pub fn remote_token(&self) -> Result<&Token> {
+        match &self.0.remote_token {
+            Some(token) => Ok(token),
+            None => self.0.remote.token(),
+        }
     }
 
     /// The counter of signals taken; device handles of this semaphore share it.

@@ -51,7 +51,7 @@ impl BlockSemaphore {
     #[inline]
     pub fn signal(&self) -> Result<()> {
         self.waiter.health.check()?;
-        self.semaphore().remote().token()?.add(1);
+        self.semaphore().remote_token()?.add(1);
         Ok(())
     }
 

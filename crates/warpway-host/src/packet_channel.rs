@@ -60,7 +60,7 @@ impl BlockChannel {
             }
         }
         // A reader that has found too few cores to spin on sleeps at its token.
-        self.semaphore().remote().token()?.event().notify();
+        self.semaphore().remote_token()?.event().notify();
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl BlockChannel {
             sequence: index,
             expected: u64::from(flag),
         };
-        let event = semaphore.inbound().token()?.event();
+        let event = semaphore.inbound_token().event();
         Ok(self.waiter().wait(site, self.timeout(), Some(event), load)?)
     }
 

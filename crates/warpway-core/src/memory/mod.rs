@@ -13,5 +13,7 @@ pub use error::MemoryError;
 pub use local_memories::LocalMemories;
 pub use record::{EthernetExport, MemoryRecord, SharedExport};
 pub use region::{Access, Backing, Region};
-pub use registered::{Export, Import, ImportAttempt, ImportReport, RegisteredMemory, WeakMemory};
+pub use registered::{
+    Export, Import, ImportAttempt, ImportReport, MappedToken, RegisteredMemory, WeakMemory,
+};
 pub use token_pool::{LeasedToken, TOKENS_PER_PAGE, TokenMemory, TokenPool};

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
@@ -284,9 +285,44 @@ impl RegisteredMemory {
     }
 }
 
+/// A token whose checks are done: it stays mapped as long as this lives.
+#[derive(Debug, Clone)]
+pub struct MappedToken {
+    token: NonNull<Token>,
+    /// Keeps the mapping.
+    _memory: RegisteredMemory,
+}
+
+// SAFETY: a token consists of atomics, which any thread may use; the pointer itself never changes.
+unsafe impl Send for MappedToken {}
+// SAFETY: as above.
+unsafe impl Sync for MappedToken {}
+
+impl Deref for MappedToken {
+    type Target = Token;
+
+    #[inline]
+    fn deref(&self) -> &Token {
+        // SAFETY: `RegisteredMemory::mapped_token` got the pointer from a checked reference, and `_memory`
+        // keeps the bytes mapped.
+        unsafe { self.token.as_ref() }
+    }
+}
+
 impl AsRef<Self> for RegisteredMemory {
     fn as_ref(&self) -> &Self {
         self
+    }
+}
+
+impl RegisteredMemory {
+    /// The token at `offset`, checked once for many uses.
+    ///
+    /// # Errors
+    /// As [`token`](Self::token).
+    pub fn mapped_token(&self, operation: &'static str, offset: u64) -> Result<MappedToken, MemoryError> {
+        let token = NonNull::from(self.token(operation, offset)?);
+        Ok(MappedToken { token, _memory: self.clone() })
     }
 }
 
