@@ -76,6 +76,7 @@ impl<'a> Contestant<'a> {
         let (program, benchmark) = match row.benchmark.as_str() {
             "packets" => (warpway(" packets"), "ping_pong"),
             "memcpy" => ("memcpy".to_owned(), "put"),
+            "put" if row.transport == "tcp" => (warpway(""), "tcp_stream"),
             other => (warpway(""), other),
         };
         Self {
