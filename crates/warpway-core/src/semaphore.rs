@@ -245,7 +245,7 @@ impl MemoryDevice2DeviceSemaphore {
             Transport::CudaIpc => semaphore.is_on(DeviceKind::Gpu),
             _ => false,
         };
-        semaphore.require(fits, "a memory semaphore needs SharedMemory (CPU) or CudaIpc (GPU)")?;
+        semaphore.require(fits, "a memory channel needs SharedMemory (CPU) or CudaIpc (GPU); a port channel works by any transport")?;
         Ok(Self(semaphore))
     }
 

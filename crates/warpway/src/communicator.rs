@@ -158,6 +158,7 @@ impl Communicator {
     ///
     /// # Errors
     /// `conn.*` naming the peer.
+    #[track_caller]
     pub fn connect(&self, peer: u32) -> Result<Peer> {
         self.wait_for(peer, self.endpoint(peer, None)?)
     }
@@ -166,10 +167,12 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
+    #[track_caller]
     pub fn connect_by(&self, peer: u32, transport: Transport) -> Result<Peer> {
         self.wait_for(peer, self.endpoint(peer, Some(transport))?)
     }
 
+    #[track_caller]
     fn wait_for(&self, peer: u32, endpoint: EndpointConfig) -> Result<Peer> {
         let connection = self.0.core.connect(endpoint, peer, Peer::TAG)?;
         Ok(Peer::new(self.clone(), peer, connection.wait(self.setup_deadline())?))
@@ -179,9 +182,13 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
+    #[track_caller]
     pub fn connect_all(&self, transport: Option<Transport>) -> Result<Vec<Peer>> {
-        let start = |peer| self.0.core.connect(self.endpoint(peer, transport)?, peer, Peer::TAG);
-        let pending: Vec<_> = (0..self.n_ranks()).map(start).collect::<Result<_>>()?;
+        // No closure: an exchange that does not match names the caller's line.
+        let mut pending = Vec::with_capacity(self.n_ranks() as usize);
+        for peer in 0..self.n_ranks() {
+            pending.push(self.0.core.connect(self.endpoint(peer, transport)?, peer, Peer::TAG)?);
+        }
         let deadline = self.setup_deadline();
         let connected = |(peer, exchange): (u32, Exchange<_>)| {
             Ok(Peer::new(self.clone(), peer, exchange.wait(deadline)?))

@@ -65,6 +65,7 @@ impl Peer {
     ///
     /// # Errors
     /// If the communicator has failed, or the memory is not this rank's.
+    #[track_caller]
     pub fn send_memory(&self, memory: impl AsRef<RegisteredMemory>) -> Result<()> {
         self.comm.core().send_memory(memory.as_ref(), self.rank, Self::TAG).map(drop)
     }
@@ -73,6 +74,7 @@ impl Peer {
     ///
     /// # Errors
     /// `exchange.*`, `mem.import` with the reason for each transport.
+    #[track_caller]
     pub fn recv_memory(&self) -> Result<RegisteredMemory> {
         self.comm.core().recv_memory(self.rank, Self::TAG)?.wait(self.comm.setup_deadline())
     }
@@ -81,6 +83,7 @@ impl Peer {
     ///
     /// # Errors
     /// As [`send_memory`](Self::send_memory) and [`recv_memory`](Self::recv_memory).
+    #[track_caller]
     pub fn exchange_memory(&self, memory: impl AsRef<RegisteredMemory>) -> Result<RegisteredMemory> {
         self.send_memory(memory)?;
         self.recv_memory()
@@ -90,6 +93,7 @@ impl Peer {
     ///
     /// # Errors
     /// `exchange.*`.
+    #[track_caller]
     pub fn semaphore(&self) -> Result<Semaphore> {
         self.start_semaphore()?.wait(self.comm.setup_deadline())
     }
@@ -98,6 +102,7 @@ impl Peer {
     ///
     /// # Errors
     /// If the communicator has failed.
+    #[track_caller]
     pub fn start_semaphore(&self) -> Result<warpway_core::communicator::Exchange<Semaphore>> {
         self.comm.core().build_semaphore(&self.connection, self.rank, Self::TAG)
     }
@@ -105,7 +110,9 @@ impl Peer {
     /// A channel of which kernels put from `local` to `remote`, get, signal and wait. Both ranks call it.
     ///
     /// # Errors
-    /// `mem.transport` if the peer's memory is not mapped here (another host); use a port channel then.
+    /// `conn.incompatible` or `mem.transport` if the peer is connected otherwise than by shared memory, or on
+    /// another host; use a port channel then.
+    #[track_caller]
     pub fn memory_channel(
         &self,
         local: impl AsRef<RegisteredMemory>,
@@ -119,6 +126,7 @@ impl Peer {
     ///
     /// # Errors
     /// As [`memory_channel`](Self::memory_channel).
+    #[track_caller]
     pub fn packet_channel(
         &self,
         local: impl AsRef<RegisteredMemory>,
@@ -133,6 +141,7 @@ impl Peer {
     ///
     /// # Errors
     /// `conn.incompatible` unless the peer shares memory with this rank.
+    #[track_caller]
     pub fn signal_channel(&self) -> Result<BaseMemoryChannel> {
         let semaphore = MemoryDevice2DeviceSemaphore::new(self.semaphore()?)?;
         Ok(BaseMemoryChannel::new(semaphore).with_timeout(self.comm.device_timeout()))
@@ -142,6 +151,7 @@ impl Peer {
     ///
     /// # Errors
     /// `exchange.*`, `proxy.full`.
+    #[track_caller]
     pub fn build_and_add_semaphore(&self, service: &ProxyService) -> Result<SemaphoreId> {
         service.build_and_add_semaphore(self.comm.core(), &self.connection, self.comm.setup_deadline())
     }
@@ -150,6 +160,7 @@ impl Peer {
     ///
     /// # Errors
     /// `exchange.*`, `proxy.full`.
+    #[track_caller]
     pub fn port_channel(
         &self,
         service: &ProxyService,

@@ -109,6 +109,28 @@ fn there_is_no_rank_beyond_the_last() {
     assert!(error.to_string().contains("no rank 2 among 2"), "{error}");
 }
 
+/// Both ranks get an error that names the two calls, by the lines of the program and not of the library.
+#[test]
+fn calls_that_do_not_match_are_named_by_their_lines() {
+    let errors = in_process(2, &context(), |comm| {
+        let peer = comm.connect(1 - comm.rank())?;
+        let error = if comm.rank() == 0 {
+            peer.signal_channel().unwrap_err()
+        } else {
+            peer.recv_memory().unwrap_err()
+        };
+        comm.barrier()?;
+        Ok(error)
+    })
+    .unwrap();
+    for error in errors {
+        let text = error.to_string();
+        assert_eq!(error.code(), ErrorCode::InvalidUsage, "{text}");
+        assert_eq!(text.matches(file!()).count(), 2, "{text}");
+        assert!(text.contains("build_semaphore") && text.contains("recv_memory"), "{text}");
+    }
+}
+
 #[test]
 fn results_come_by_rank() {
     assert_eq!(in_process(5, &context(), |comm| Ok((comm.rank(), comm.n_ranks()))).unwrap()[4], (4, 5));

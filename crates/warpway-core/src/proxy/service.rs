@@ -106,6 +106,7 @@ impl ProxyService {
     /// # Errors
     /// `exchange.argument` for a connection of another communicator; other `exchange.*` if the peer does not
     /// build one in time; `proxy.full`.
+    #[track_caller]
     pub fn build_and_add_semaphore(
         &self,
         communicator: &Communicator,
