@@ -156,6 +156,23 @@ pub trait RawConnection: Send + Sync {
 
     /// Operations in flight above which a proxy serves other connections first.
     fn max_write_queue_size(&self) -> u64;
+
+    /// Tells `listener`, while it lives, of every growth of [`completed`](Self::completed) and of a failure.
+    ///
+    /// Between the growth and the call lies a sequentially consistent fence: a listener that notes what it
+    /// waits for, fences, and then finds it incomplete is sure to be told.
+    ///
+    /// False: this connection tells nobody, and has to be asked.
+    fn watch(&self, _listener: Weak<dyn CompletionListener>) -> bool {
+        false
+    }
+}
+
+/// Who is told how far a connection has come.
+pub trait CompletionListener: Send + Sync {
+    /// Everything up to `completed` is complete; `None`: the connection has failed. On a thread of the engine,
+    /// so it must not block.
+    fn advanced(&self, completed: Option<Position>);
 }
 
 /// A connection to one peer. Cheap to clone, `Send + Sync`.
@@ -307,6 +324,11 @@ impl Connection {
     /// The highest position that is complete.
     pub fn completed(&self) -> Result<Position> {
         self.0.raw.completed()
+    }
+
+    /// Tells `listener` how far the connection has come, see [`RawConnection::watch`]. False if it cannot.
+    pub fn watch(&self, listener: Weak<dyn CompletionListener>) -> bool {
+        self.0.raw.watch(listener)
     }
 
     /// Transport of this side.

@@ -22,7 +22,7 @@ pub enum Cause {
     PeerDied,
     /// The culprit left the communicator (dropped it) while it was still needed.
     PeerLeft,
-    /// The culprit reported this error; code and text as it sent them.
+    /// The culprit failed with this error, or another rank blames it for this error; code and text as told.
     PeerFailed {
         /// Its code.
         code: ErrorCode,
@@ -87,7 +87,7 @@ impl fmt::Display for Failure {
             Cause::PeerLeft => {
                 culprit(f).and_then(|()| write!(f, " left the communicator while it was still needed"))
             }
-            Cause::PeerFailed { message, .. } => culprit(f).and_then(|()| write!(f, " reported: {message}")),
+            Cause::PeerFailed { message, .. } => culprit(f).and_then(|()| write!(f, " failed: {message}")),
             Cause::Aborted { reason } => {
                 write!(f, "aborted by ")?;
                 culprit(f)?;

@@ -1,8 +1,8 @@
 //! The caller's side of a link.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use warpway_core::connection::{Position, RawConnection, Span};
+use warpway_core::connection::{CompletionListener, Position, RawConnection, Span};
 use warpway_core::memory::MemoryError;
 use warpway_core::trace::Operation;
 use warpway_core::transport::Transport;
@@ -97,6 +97,11 @@ impl RawConnection for TcpConnection {
 
     fn max_write_queue_size(&self) -> u64 {
         self.link.parts.queue_limit
+    }
+
+    fn watch(&self, listener: Weak<dyn CompletionListener>) -> bool {
+        self.link.watch(listener);
+        true
     }
 }
 

@@ -232,6 +232,9 @@ impl Joining<'_> {
 
     fn link(&self, socket: std::os::fd::OwnedFd) -> Result<Arc<Link>> {
         let shared = &self.service.shared;
+        // Only the engine's own threads end waits on a link: they need the core.
+        let waiter = &self.context.waiter;
+        let waiter = waiter.with_policy(waiter.policy.without_spinning());
         let configured = u64::try_from(self.local.max_write_queue_size).ok().filter(|n| *n > 0);
         let link = Arc::new(Link::new(LinkParts {
             key: shared.next_key(),
@@ -240,7 +243,7 @@ impl Joining<'_> {
             peer: self.peer,
             owner: self.remote.owner,
             object: self.local.id,
-            waiter: self.context.waiter.clone(),
+            waiter,
             pollers: Arc::clone(&shared.pollers),
             queue_limit: configured.unwrap_or(shared.config.queue_limit.max(1)),
             stall_timeout: shared.config.stall_timeout,

@@ -1,15 +1,15 @@
 //! One authenticated socket to one peer: counters, failure, orderly end.
 //!
-//! Locks are taken in the order input, output, queue. Only the receiving thread takes `input`; `output` belongs
+//! Locks are taken in the order input, output, queue, watchers. Only the receiving thread takes `input`; `output` belongs
 //! to whoever has set `Queue::active` (see `outgoing.rs`).
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use rustix::net::Shutdown;
-use warpway_core::connection::{ConnectionError, Position};
+use warpway_core::connection::{CompletionListener, ConnectionError, Position};
 use warpway_core::trace::Operation;
 use warpway_core::transport::Transport;
 use warpway_core::wait::{EventCount, GaveUp, WaitSite, Waiter};
@@ -55,6 +55,8 @@ pub(crate) struct Link {
     completed: AtomicU64,
     /// Rung when `completed` grows or the link fails.
     progress: EventCount,
+    /// Told when `completed` grows or the link fails.
+    watchers: Mutex<Vec<Weak<dyn CompletionListener>>>,
     /// Rung when the queue gets shorter or the link fails.
     pub(crate) space: EventCount,
     /// Why nothing can be posted any more.
@@ -73,6 +75,7 @@ impl Link {
             posted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             progress: EventCount::new(),
+            watchers: Mutex::default(),
             space: EventCount::new(),
             failure: OnceLock::new(),
             ended: AtomicBool::new(false),
@@ -110,8 +113,25 @@ impl Link {
         }
         self.completed.store(position, Ordering::Release);
         self.progress.notify();
+        self.tell(Some(Position(position)));
         self.end_if_finished(&lock(&self.queue));
         Ok(())
+    }
+
+    /// Adds somebody to be told, and forgets those that are gone.
+    pub(crate) fn watch(&self, listener: Weak<dyn CompletionListener>) {
+        let mut watchers = lock(&self.watchers);
+        watchers.retain(|watcher| watcher.strong_count() > 0);
+        watchers.push(listener);
+    }
+
+    /// Called after `progress.notify`, which has the fence that `RawConnection::watch` promises.
+    fn tell(&self, completed: Option<Position>) {
+        // The lock is not held during the call: dropping the last reference here may close this link.
+        let next = |index: usize| lock(&self.watchers).get(index).map(Weak::upgrade);
+        for watcher in (0..).map_while(next).flatten() {
+            watcher.advanced(completed);
+        }
     }
 
     /// The peer refused the operation that `header` describes: this side of the link fails, nothing else.
@@ -169,6 +189,7 @@ impl Link {
         // Posting tests `failure` under the queue's lock, so nothing is queued after this.
         let dropped = std::mem::take(&mut lock(&self.queue).operations);
         self.progress.notify();
+        self.tell(None);
         self.space.notify();
         drop(dropped);
     }

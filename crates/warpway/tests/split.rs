@@ -48,6 +48,31 @@ fn refusals_name_ranks_of_the_child() {
     .unwrap();
 }
 
+/// A rank that finds another one at fault tells the rest whom it blames, not that it is to blame itself.
+#[test]
+fn whom_one_rank_blames_all_blame() {
+    in_process(3, &Context::new(config()), |comm| {
+        let child = reversed(comm);
+        // By rank in the child: 1 blames 0, then 2 (which is the job's 0) must hear of it.
+        if child.rank() == 1 {
+            let error = warpway::Error::Internal { place: "test", what: "something" };
+            child.core().health().fail_local("test", Some(0), error);
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while child.async_error().is_none() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let failure = child.core().health().failure().unwrap();
+        assert_eq!(failure.culprit, Some(0), "{failure}");
+        if child.rank() != 1 {
+            assert_eq!(failure.id(), "peer.failed");
+            assert!(failure.to_string().contains("rank 0 failed: rank 1 reports: "), "{failure}");
+        }
+        comm.barrier()
+    })
+    .unwrap();
+}
+
 /// Rank `rank` of three, in a process of its own: connects in the reversed child and waits for the end.
 #[test]
 fn rank_process() {

@@ -97,7 +97,8 @@ impl BasePortChannelHandle {
     /// # Errors
     /// [`WaitError`](crate::wait::WaitError) naming the peer.
     pub fn wait(&self) -> Result<()> {
-        self.0.semaphore().wait(self.0.timeout)
+        // Whoever signals has its proxy do it: on this host, that takes a core.
+        self.0.semaphore().wait_with(self.0.entry.lane.waiter(), self.0.timeout)
     }
 
     /// The channel.
@@ -132,7 +133,7 @@ impl BasePortChannelHandle {
             sequence: position,
             expected: position + 1,
         };
-        connection.waiter().wait(site, deadline.into(), Some(flushes.event()), || {
+        self.0.entry.lane.waiter().wait(site, deadline.into(), Some(flushes.event()), || {
             match flushes.state(position) {
                 FlushState::Done => Ok(Ok(())),
                 FlushState::Stopped => {

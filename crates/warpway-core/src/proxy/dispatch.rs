@@ -154,6 +154,7 @@ impl Handler for Dispatcher {
         Ok(match () {
             () if busy => Progress::Busy,
             () if self.lanes.is_empty() => Progress::Idle,
+            () if self.lanes.values().all(|backlog| backlog.lane.is_watched()) => Progress::Notified,
             () => Progress::Waiting,
         })
     }
@@ -172,6 +173,7 @@ impl Handler for Dispatcher {
         self.parked = 0;
         let mut count = 0;
         for (_, Backlog { lane, parked, flushes }) in self.lanes.drain() {
+            lane.expect_nothing();
             count += (parked.len() + flushes.len()) as u64;
             for flush in flushes {
                 lane.lose(flush.position, TriggerKind::SYNC);
@@ -193,11 +195,28 @@ impl Backlog {
         self.parked.is_empty() && self.flushes.is_empty()
     }
 
-    /// Posts what the write queue has room for and completes flushes. True if anything moved.
+    /// Goes on as far as possible. True if anything moved; else the bell will ring, if the lane is watched.
     fn advance(&mut self) -> Result<bool> {
-        let connection = self.lane.connection();
         // Nothing completes any more once the communicator has failed.
-        connection.waiter().health.check()?;
+        self.lane.connection().waiter().health.check()?;
+        let seen = self.lane.connection().completed()?;
+        let advanced = self.advance_once()?;
+        if self.is_empty() {
+            self.lane.expect_nothing();
+            return Ok(advanced);
+        }
+        if advanced || !self.lane.is_watched() {
+            return Ok(advanced);
+        }
+        // What is parked waits for room, so for any completion; a flush for its own.
+        let flush = self.flushes.front().filter(|_| self.parked.is_empty());
+        self.lane.expect(flush.map_or(seen.0 + 1, |flush| flush.wanted.0));
+        self.advance_once()
+    }
+
+    /// Posts what the write queue has room for and completes flushes. True if anything moved.
+    fn advance_once(&mut self) -> Result<bool> {
+        let connection = self.lane.connection();
         let mut advanced = false;
         while let Some(work) = self.parked.front_mut() {
             let before = work.remaining;

@@ -23,6 +23,8 @@ pub enum Progress {
     Idle,
     /// It waits for something outside and wants to be asked again soon.
     Waiting,
+    /// It waits for something outside that rings the proxy's [bell](super::ProxyBell).
+    Notified,
     /// It got something done.
     Busy,
 }

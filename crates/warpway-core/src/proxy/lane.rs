@@ -1,14 +1,15 @@
 //! What producers and the proxy share about one connection: how far its flushes have come.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
-use crate::connection::Connection;
+use super::bell::ProxyBell;
+use crate::connection::{CompletionListener, Connection, Position};
 use crate::fifo::TriggerKind;
 use crate::health::lock;
 use crate::semaphore::Semaphore;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::wait::EventCount;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::wait::{EventCount, Waiter};
 
 /// State of one flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,10 +79,20 @@ impl Flushes {
     }
 }
 
+/// No position has this number.
+const NOTHING: u64 = u64::MAX;
+
 /// One connection of a service. Its requests are carried out in the order of their positions.
 pub(crate) struct Lane {
     connection: Connection,
+    /// The connection's, for waits that the proxy's thread ends.
+    waiter: Waiter,
     flushes: Flushes,
+    bell: ProxyBell,
+    /// The connection tells us how far it has come.
+    watched: bool,
+    /// The position of the connection that the proxy waits for; [`NOTHING`] if it does not.
+    awaited: AtomicU64,
     /// A stop has rejected requests that nobody waits for; the next flush says so.
     lost: AtomicU32,
     /// Set for good when a request failed: a later flush would claim that it was carried out.
@@ -95,9 +106,46 @@ pub(crate) struct Entry {
 }
 
 impl Lane {
-    pub(super) fn new(connection: Connection) -> Self {
-        let (lost, broken) = (AtomicU32::new(0), AtomicU32::new(0));
-        Self { connection, flushes: Flushes::new(), lost, broken }
+    pub(super) fn new(connection: Connection, bell: ProxyBell) -> Arc<Self> {
+        // The proxy is a thread of this process and may need the core that a spinning wait would hold.
+        let waiter = connection.waiter().with_policy(connection.waiter().policy.without_spinning());
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let watched = connection.watch(this.clone());
+            Self {
+                connection,
+                waiter,
+                flushes: Flushes::new(),
+                bell,
+                watched,
+                awaited: AtomicU64::new(NOTHING),
+                lost: AtomicU32::new(0),
+                broken: AtomicU32::new(0),
+            }
+        })
+    }
+
+    /// For waits that the proxy's thread ends.
+    pub(crate) fn waiter(&self) -> &Waiter {
+        &self.waiter
+    }
+
+    /// Whether the bell rings once an awaited position is reached.
+    pub(super) fn is_watched(&self) -> bool {
+        self.watched
+    }
+
+    /// From now on the bell rings when `position` is reached or the connection fails. It may have been reached
+    /// just before, so the caller has to look once more.
+    pub(super) fn expect(&self, position: u64) {
+        self.awaited.store(position, Ordering::SeqCst);
+        // With the fence that `RawConnection::watch` demands: either the look that follows sees the position, or
+        // `advanced` sees that it is awaited.
+        fence(Ordering::SeqCst);
+    }
+
+    /// No more rings.
+    pub(super) fn expect_nothing(&self) {
+        self.awaited.store(NOTHING, Ordering::Relaxed);
     }
 
     pub(crate) fn connection(&self) -> &Connection {
@@ -131,6 +179,15 @@ impl Lane {
     /// the caller fails.
     pub(super) fn break_down(&self) {
         self.broken.store(1, Ordering::Relaxed);
+    }
+}
+
+impl CompletionListener for Lane {
+    fn advanced(&self, completed: Option<Position>) {
+        let awaited = self.awaited.load(Ordering::SeqCst);
+        if awaited != NOTHING && completed.is_none_or(|completed| completed.0 >= awaited) {
+            self.bell.ring();
+        }
     }
 }
 

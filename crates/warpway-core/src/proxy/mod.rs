@@ -13,6 +13,7 @@
 //!   [`Health`](crate::health::Health)); connections of other communicators are served as before;
 //! * a stop ends the waits for what it leaves undone with an error, never with success.
 
+mod bell;
 mod dispatch;
 mod error;
 mod handler;
@@ -21,6 +22,7 @@ mod registry;
 mod service;
 mod worker;
 
+pub use bell::ProxyBell;
 pub use error::ProxyError;
 pub use handler::{Flow, Handler, Progress};
 pub(crate) use lane::{Entry, FlushState};

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
 use super::ProxyError;
+use super::bell::ProxyBell;
 use super::dispatch::{Dispatcher, Registries};
 use super::lane::{Entry, Lane};
 use super::worker::{Proxy, ProxyConfig, StopReport};
@@ -95,7 +96,7 @@ impl ProxyService {
     /// # Errors
     /// `proxy.full`.
     pub fn add_semaphore(&self, semaphore: &Semaphore) -> Result<SemaphoreId> {
-        let lane = lock(&self.0.lanes).lane(semaphore.connection());
+        let lane = lock(&self.0.lanes).lane(semaphore.connection(), self.0.proxy.bell());
         let entry = Arc::new(Entry { semaphore: semaphore.clone(), lane });
         Ok(SemaphoreId::from_bits(self.0.registries.semaphores.add(entry)?))
     }
@@ -211,7 +212,7 @@ impl ProxyService {
 }
 
 impl Lanes {
-    fn lane(&mut self, connection: &Connection) -> Arc<Lane> {
+    fn lane(&mut self, connection: &Connection, bell: &ProxyBell) -> Arc<Lane> {
         // A lane keeps its connection, so the key of a live lane is not used again.
         if let Some(lane) = self.by_connection.get(&connection.key()).and_then(Weak::upgrade) {
             return lane;
@@ -220,7 +221,7 @@ impl Lanes {
             self.by_connection.retain(|_, lane| lane.strong_count() > 0);
             self.purge_at = 2 * self.by_connection.len() + 16;
         }
-        let lane = Arc::new(Lane::new(connection.clone()));
+        let lane = Lane::new(connection.clone(), bell.clone());
         self.by_connection.insert(connection.key(), Arc::downgrade(&lane));
         lane
     }

@@ -5,13 +5,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::ProxyError;
+use super::bell::ProxyBell;
 use super::handler::{Flow, Handler, Progress, guarded, panic_message};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result, SystemError};
 use crate::fifo::{Fifo, FifoHandle};
 use crate::health::lock;
 use crate::sync::{AtomicU32, Ordering};
-use crate::wait::{EventCount, Waiter};
+use crate::wait::{EventCount, WaitPolicy, Waiter};
 
 /// Runs on the proxy's thread before the first request, for affinity and the like.
 pub type ThreadInit = Arc<dyn Fn() + Send + Sync>;
@@ -21,8 +22,10 @@ pub type ThreadInit = Arc<dyn Fn() + Send + Sync>;
 pub struct ProxyConfig {
     /// Slots of the FIFO, a power of two.
     pub fifo_size: u64,
-    /// Where errors go, and how the idle thread backs off.
+    /// Where errors go, and how producers that find the FIFO full back off.
     pub waiter: Waiter,
+    /// How the thread backs off while there is nothing to do.
+    pub idle: WaitPolicy,
     /// Name of the thread.
     pub name: String,
     /// Runs first on the thread.
@@ -33,10 +36,16 @@ pub struct ProxyConfig {
 
 impl ProxyConfig {
     /// A FIFO of [`DEFAULT_FIFO_SIZE`](crate::fifo::DEFAULT_FIFO_SIZE), 2 s for requests under way on drop.
-    pub fn new(waiter: Waiter) -> Self {
+    ///
+    /// Nobody spins: the thread and those who give it work need each other's core. Where there are cores to
+    /// spare, set `idle.spins`.
+    pub fn new(mut waiter: Waiter) -> Self {
+        let idle = waiter.policy.without_spinning();
+        waiter.policy.spins = 0;
         Self {
             fifo_size: crate::fifo::DEFAULT_FIFO_SIZE,
             waiter,
+            idle,
             name: "warpway-proxy".into(),
             thread_init: None,
             drop_timeout: Duration::from_secs(2),
@@ -61,6 +70,7 @@ const BATCH: usize = 64;
 pub struct Proxy<H: Handler> {
     state: Mutex<State<H>>,
     fifo: FifoHandle,
+    bell: ProxyBell,
     shared: Arc<Shared>,
     config: ProxyConfig,
 }
@@ -84,6 +94,8 @@ struct Worker<H> {
     fifo: Fifo,
     handler: H,
     waiter: Waiter,
+    idle: WaitPolicy,
+    bell: ProxyBell,
     shared: Arc<Shared>,
 }
 
@@ -101,8 +113,16 @@ impl<H: Handler> Proxy<H> {
             end: EventCount::new(),
         });
         let handle = fifo.handle();
-        let worker = Worker { fifo, handler, waiter: config.waiter.clone(), shared: Arc::clone(&shared) };
-        Ok(Self { state: Mutex::new(State::Idle(Box::new(worker))), fifo: handle, shared, config })
+        let bell = ProxyBell::new(handle.clone());
+        let worker = Worker {
+            fifo,
+            handler,
+            waiter: config.waiter.clone(),
+            idle: config.idle,
+            bell: bell.clone(),
+            shared: Arc::clone(&shared),
+        };
+        Ok(Self { state: Mutex::new(State::Idle(Box::new(worker))), fifo: handle, bell, shared, config })
     }
 
     /// Starts the thread, also again after [`stop`](Self::stop). Does nothing if it runs.
@@ -203,6 +223,11 @@ impl<H: Handler> Proxy<H> {
         &self.fifo
     }
 
+    /// For what a handler waits for: ringing it makes the thread ask the handler for progress.
+    pub fn bell(&self) -> &ProxyBell {
+        &self.bell
+    }
+
     /// True from [`start`](Self::start) until the thread has ended.
     pub fn is_running(&self) -> bool {
         matches!(&*lock(&self.state), State::Running(_)) && !self.shared.has_ended()
@@ -246,6 +271,8 @@ impl<H: Handler> Worker<H> {
     fn run(&mut self) -> StopReport {
         let mut idle = 0u32;
         loop {
+            // Read first: what rings from here on may come too late for `progress`.
+            let rings = self.bell.rings();
             let worked = match self.take_batch() {
                 Some(worked) => worked,
                 None => {
@@ -267,7 +294,7 @@ impl<H: Handler> Worker<H> {
                 idle = 0;
             } else {
                 idle = idle.saturating_add(1);
-                self.back_off(idle, progress);
+                self.back_off(idle, progress, rings);
             }
         }
     }
@@ -291,8 +318,8 @@ impl<H: Handler> Worker<H> {
         Some(worked)
     }
 
-    fn back_off(&self, idle: u32, progress: Progress) {
-        let policy = self.waiter.policy;
+    fn back_off(&self, idle: u32, progress: Progress, rings: u64) {
+        let policy = self.idle;
         let awake = policy.spins.saturating_add(policy.yields);
         if idle <= policy.spins {
             crate::sync::spin_loop();
@@ -303,8 +330,9 @@ impl<H: Handler> Worker<H> {
             return;
         }
         let empty = self.fifo.head() == self.fifo.tail();
-        if progress == Progress::Idle && empty {
-            self.fifo.sleep(policy.slice, || self.shared.stop_requested());
+        if progress != Progress::Waiting && empty {
+            let called = || self.bell.rings() != rings || self.shared.stop_requested();
+            self.fifo.sleep(policy.slice, called);
             return;
         }
         // What is waited for (a completion, or a producer that has its position but has not written yet)

@@ -1,11 +1,13 @@
 //! A connection that records what it is told and completes it when the test says so.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use warpway_core::connection::{Connection, ConnectionError, Position, RawConnection, Span};
+use warpway_core::connection::{
+    CompletionListener, Connection, ConnectionError, Position, RawConnection, Span,
+};
 use warpway_core::endpoint::Endpoint;
 use warpway_core::memory::{Access, ImportReport, MemoryRecord, Region, RegisteredMemory};
 use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
@@ -43,6 +45,10 @@ pub(crate) struct Wire {
     released: AtomicU64,
     fault: Mutex<Option<Fault>>,
     limit: u64,
+    /// Completions are told to those who want to be told.
+    tells: bool,
+    watchers: Mutex<Vec<Weak<dyn CompletionListener>>>,
+    broken: AtomicBool,
 }
 
 impl Wire {
@@ -57,6 +63,21 @@ impl Wire {
     /// Lets the first `count` operations complete.
     pub(crate) fn release(&self, count: u64) {
         self.released.store(count, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.tell(Some(Position(count.min(self.posted()))));
+    }
+
+    /// The connection fails by itself.
+    pub(crate) fn break_down(&self) {
+        self.broken.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.tell(None);
+    }
+
+    fn tell(&self, completed: Option<Position>) {
+        for watcher in self.watchers.lock().unwrap().iter().filter_map(Weak::upgrade) {
+            watcher.advanced(completed);
+        }
     }
 
     pub(crate) fn release_all(&self) {
@@ -111,6 +132,10 @@ impl RawConnection for FakeConnection {
     }
 
     fn completed(&self) -> Result<Position> {
+        if self.0.broken.load(Ordering::SeqCst) {
+            let (operation, why) = (Operation::Write, "injected".into());
+            return Err(ConnectionError::Broken { peer: PEER, transport: TRANSPORT, operation, why }.into());
+        }
         // Posted first, so that the minimum never runs ahead of what was posted.
         let posted = self.0.posted();
         Ok(Position(posted.min(self.0.released.load(Ordering::SeqCst))))
@@ -126,6 +151,11 @@ impl RawConnection for FakeConnection {
 
     fn max_write_queue_size(&self) -> u64 {
         self.0.limit
+    }
+
+    fn watch(&self, listener: Weak<dyn CompletionListener>) -> bool {
+        self.0.watchers.lock().unwrap().push(listener);
+        self.0.tells
     }
 }
 
@@ -221,7 +251,16 @@ impl Link {
 
     /// A link whose operations complete when the test says so, with a write queue of `limit`.
     pub(crate) fn gated(waiter: &Waiter, limit: u64) -> Self {
-        let wire = Arc::new(Wire { limit, ..Wire::default() });
+        Self::on(waiter, Wire { limit, ..Wire::default() })
+    }
+
+    /// The same, and the connection tells of completions.
+    pub(crate) fn telling(waiter: &Waiter, limit: u64) -> Self {
+        Self::on(waiter, Wire { limit, tells: true, ..Wire::default() })
+    }
+
+    fn on(waiter: &Waiter, wire: Wire) -> Self {
+        let wire = Arc::new(wire);
         let endpoint = |owner| Endpoint {
             owner,
             transport: TRANSPORT,

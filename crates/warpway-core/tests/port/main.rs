@@ -7,3 +7,4 @@ mod fifo;
 mod proxy;
 mod service;
 mod stop;
+mod wake;

@@ -211,11 +211,18 @@ impl Shared {
     fn health_failed(&self, scope: &Scope, failure: &Failure) {
         let mut state = self.lock();
         if !scope.told.swap(true, Ordering::SeqCst) {
+            let blamed = failure.culprit.and_then(|r| scope.members.get(r as usize).copied());
             let culprit = match failure.cause {
-                Cause::Local(_) | Cause::PeerFailed { .. } => Some(self.rank),
-                _ => failure.culprit.and_then(|r| scope.members.get(r as usize).copied()),
+                Cause::Local(_) | Cause::PeerFailed { .. } => blamed.or(Some(self.rank)),
+                _ => blamed,
             };
-            let report = Report { culprit, phase: failure.phase.clone(), blame: Blame::from(&failure.cause) };
+            let mut blame = Blame::from(&failure.cause);
+            if let Blame::Failed { message, .. } = &mut blame
+                && culprit != Some(self.rank)
+            {
+                *message = format!("rank {} reports: {message}", failure.rank);
+            }
+            let report = Report { culprit, phase: failure.phase.clone(), blame };
             let sequence = state.number();
             let failure = ScopeFailure { origin: self.rank, sequence, scope: scope.id, report };
             state.commands.push(Command::Tell(failure));
