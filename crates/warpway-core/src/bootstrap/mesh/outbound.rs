@@ -50,12 +50,23 @@ impl Service {
         self.left.push((scope, members));
     }
 
-    /// The same to a peer whose link has just come to stand.
+    /// The same to a peer whose link has just come to stand. What is queued for it comes in its turn: a scope
+    /// that was left while the link was being made must not be left there before its messages have come.
     pub(super) fn tell_left(&mut self, token: u64, peer: u32) {
+        let queued: Vec<ScopeId> = self
+            .peers
+            .get(&peer)
+            .into_iter()
+            .flat_map(|p| &p.queue)
+            .filter_map(|sending| match sending {
+                Sending::Notice(Notice::Left { scope }) => Some(*scope),
+                _ => None,
+            })
+            .collect();
         let scopes: Vec<ScopeId> = self
             .left
             .iter()
-            .filter(|(_, members)| members.contains(&peer))
+            .filter(|(scope, members)| members.contains(&peer) && !queued.contains(scope))
             .map(|(scope, _)| *scope)
             .collect();
         for scope in scopes {
