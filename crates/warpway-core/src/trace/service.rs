@@ -61,8 +61,6 @@ struct Shared {
     /// An eventfd that ends the thread's sleep.
     wake: OwnedFd,
     stop: AtomicBool,
-    /// The communicator has failed and the dump of that is due.
-    failed: AtomicBool,
 }
 
 impl DumpService {
@@ -77,8 +75,7 @@ impl DumpService {
         let service = |what, source| DumpError::Service { rank: identity.rank, what, source };
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| service("make its descriptor", SystemError::new("eventfd", e)))?;
-        let (stop, failed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Arc::new(Shared { source, directory, wake, stop, failed });
+        let shared = Arc::new(Shared { source, directory, wake, stop: AtomicBool::new(false) });
         let mut started = Self { shared, status_name: None, signal: None, thread: None };
 
         let status = if status_socket { started.bind_status() } else { None };
@@ -89,7 +86,7 @@ impl DumpService {
         if started.shared.directory.is_none() && status.is_none() {
             return Ok(started);
         }
-        let worker = Worker { shared: Arc::clone(&started.shared), signals, status };
+        let worker = Worker { shared: Arc::clone(&started.shared), signals, status, failure_dumped: false };
         let thread = std::thread::Builder::new()
             .name("warpway-flight".into())
             .spawn(move || worker.run())
@@ -100,7 +97,6 @@ impl DumpService {
             // Listeners must not block, so the thread writes the file.
             started.shared.source.health().subscribe(Box::new(move |_| {
                 if let Some(shared) = shared.upgrade() {
-                    shared.failed.store(true, Ordering::Release);
                     shared.wake();
                 }
             }));
@@ -201,6 +197,7 @@ struct Worker {
     shared: Arc<Shared>,
     signals: Option<UnixStream>,
     status: Option<StatusServer>,
+    failure_dumped: bool,
 }
 
 impl Worker {
@@ -246,7 +243,10 @@ impl Worker {
             // Signals that came close together are one; the rest of a burst is the next wake-up's.
             signals.read(&mut [0; 256]).is_ok_and(|n| n > 0)
         });
-        let failed = self.shared.failed.swap(false, Ordering::AcqRel);
+        // Not a flag that the listener sets: a caller that has seen the failure may end the service before
+        // the listener is called.
+        let failed = self.shared.source.health().is_failed() && !self.failure_dumped;
+        self.failure_dumped |= failed;
         if let Some(directory) = &self.shared.directory {
             if failed {
                 self.shared.write(directory, DumpReason::Failure);
