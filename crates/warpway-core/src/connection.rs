@@ -305,7 +305,7 @@ impl Connection {
 
     /// Waits for one position.
     pub fn flush_to(&self, position: Position, deadline: Deadline) -> Result<()> {
-        self.0.waiter.health.check()?;
+        self.0.waiter.health.check_during(Operation::Flush)?;
         if self.0.raw.completed()? >= position {
             return Ok(());
         }
@@ -396,7 +396,7 @@ impl Connection {
         bytes: u64,
         post: impl FnOnce() -> Result<Position>,
     ) -> Result<Position> {
-        self.0.waiter.health.check()?;
+        self.0.waiter.health.check_during(operation)?;
         let record = self.0.waiter.recorder.start(self.request(operation, offset, bytes));
         let result = post();
         self.close(record, &result);

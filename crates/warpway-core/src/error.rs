@@ -17,7 +17,7 @@ use crate::launch::LaunchError;
 use crate::memory::MemoryError;
 use crate::proxy::ProxyError;
 use crate::trace::DumpError;
-use crate::wait::WaitError;
+use crate::wait::{GaveUp, WaitError};
 use crate::wire::WireError;
 
 /// Result of this crate's calls.
@@ -212,6 +212,18 @@ impl Error {
             Self::Wait(e) => e.site.peer,
             Self::Failed(f) => f.culprit,
             _ => None,
+        }
+    }
+
+    /// The rank to blame, where one is known: of a wait that ended because the communicator failed, the
+    /// rank behind the failure, whomever the wait was for ([`peer`](Self::peer) says that).
+    pub fn culprit(&self) -> Option<u32> {
+        match self {
+            Self::Wait(e) => match &e.reason {
+                GaveUp::Failed(failure) => failure.culprit,
+                GaveUp::TimedOut | GaveUp::PeerLeft => e.site.peer,
+            },
+            other => other.peer(),
         }
     }
 }

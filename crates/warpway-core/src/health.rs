@@ -24,6 +24,8 @@ pub enum Cause {
     PeerLeft,
     /// The culprit failed with this error, or another rank blames it for this error; code and text as told.
     PeerFailed {
+        /// Who told it, if that is known.
+        reporter: Option<u32>,
         /// Its code.
         code: ErrorCode,
         /// Its text.
@@ -52,6 +54,15 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// The same as a call learns of it: the death or departure of a rank interrupts `operation`, whoever
+    /// noticed it, while a reported error has a phase of its own.
+    pub fn during(self, operation: impl fmt::Display) -> Self {
+        match self.cause {
+            Cause::PeerDied | Cause::PeerLeft => Self { phase: operation.to_string(), ..self },
+            _ => self,
+        }
+    }
+
     /// The numeric code.
     pub fn code(&self) -> ErrorCode {
         match &self.cause {
@@ -87,7 +98,13 @@ impl fmt::Display for Failure {
             Cause::PeerLeft => {
                 culprit(f).and_then(|()| write!(f, " left the communicator while it was still needed"))
             }
-            Cause::PeerFailed { message, .. } => culprit(f).and_then(|()| write!(f, " failed: {message}")),
+            Cause::PeerFailed { reporter, message, .. } => {
+                culprit(f)?;
+                match reporter.filter(|reporter| Some(*reporter) != self.culprit) {
+                    Some(reporter) => write!(f, " failed: rank {reporter} reports: {message}"),
+                    None => write!(f, " failed: {message}"),
+                }
+            }
             Cause::Aborted { reason } => {
                 write!(f, "aborted by ")?;
                 culprit(f)?;
@@ -150,6 +167,16 @@ impl Health {
     #[inline]
     pub fn check(&self) -> Result<(), Error> {
         if self.is_failed() { self.failure().map_or(Ok(()), |f| Err(f.into())) } else { Ok(()) }
+    }
+
+    /// The same for the caller of `operation`, which becomes the phase of a [death](Failure::during).
+    #[inline]
+    pub fn check_during(&self, operation: impl fmt::Display) -> Result<(), Error> {
+        if self.is_failed() {
+            self.failure().map_or(Ok(()), |f| Err(f.during(operation).into()))
+        } else {
+            Ok(())
+        }
     }
 
     /// The first failure.

@@ -302,7 +302,7 @@ impl Waiter {
             let reason = if let Some(failure) =
                 self.health.is_failed().then(|| self.health.failure()).flatten()
             {
-                Some(GaveUp::Failed(Box::new(failure)))
+                Some(GaveUp::Failed(Box::new(failure.during(site.operation))))
             } else if round.is_multiple_of(16) && deadline.expired() {
                 Some(GaveUp::TimedOut)
             } else if round >= self.policy.yields && site.peer.is_some_and(|p| self.health.has_departed(p)) {

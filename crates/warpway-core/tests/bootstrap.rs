@@ -47,7 +47,7 @@ fn plan(root: &RootLocation, rank: u32, n_ranks: u32) -> JoinPlan {
         root: root.clone(),
         secret: JobSecret::derive("test", &[b"secret"]),
         admission: Admission::Secret,
-        hosts_root: rank == 0,
+        root_rank: Some(0),
         interfaces: InterfaceChoice::default(),
     }
 }

@@ -33,7 +33,7 @@ fn rank_process() {
         root,
         secret: JobSecret::derive("test", &[b"faults"]),
         admission: Admission::Secret,
-        hosts_root: rank == 0,
+        root_rank: Some(0),
         interfaces: InterfaceChoice::default(),
     };
     let config = Config::builder().host_id(host_id.into()).read(&Environment::default()).unwrap().config;

@@ -43,7 +43,7 @@ impl<'a> Block<'a> {
     /// `launch.barrier` if a block has returned without it;
     /// [`WaitError`](warpway_core::wait::WaitError) on timeout, abort or failure.
     pub fn barrier(&self) -> Result<()> {
-        self.waiter().health.check()?;
+        self.waiter().health.check_during(Operation::GridBarrier)?;
         self.launch.barrier.pass(self)
     }
 
@@ -129,7 +129,7 @@ impl DeviceSemaphore {
     /// # Errors
     /// [`WaitError`](warpway_core::wait::WaitError) on timeout, abort or failure.
     pub fn acquire(&self, block: &Block<'_>) -> Result<()> {
-        block.waiter().health.check()?;
+        block.waiter().health.check_during("acquire")?;
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         let granted = || {
             // Acquire: pairs with `release`.

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use warpway_core::channel::MemoryChannelHandle;
 use warpway_core::channel::{BaseMemoryChannel, ChannelError, DeviceHandle, MemoryChannel, SemaphoreHandle};
 use warpway_core::memory::{Access, Element, RegisteredMemory};
+use warpway_core::trace::Operation;
 use warpway_core::wait::{WaitPolicy, Waiter};
 use warpway_core::{Result, Timeout};
 
@@ -50,7 +51,7 @@ impl BlockSemaphore {
     /// The communicator's failure.
     #[inline]
     pub fn signal(&self) -> Result<()> {
-        self.waiter.health.check()?;
+        self.waiter.health.check_during(Operation::Signal)?;
         self.semaphore().remote_token()?.add(1);
         Ok(())
     }
@@ -74,7 +75,7 @@ impl BlockSemaphore {
         if self.semaphore().poll()? {
             return Ok(true);
         }
-        self.waiter.health.check().map(|()| false)
+        self.waiter.health.check_during("poll").map(|()| false)
     }
 
     /// Waits for one signal and takes it; what the peer wrote before it is visible then.
@@ -231,7 +232,7 @@ impl BlockChannel {
         bytes: u64,
         share: Share,
     ) -> Result<()> {
-        self.waiter().health.check()?;
+        self.waiter().health.check_during(name)?;
         let (to, from) = (to.pointer(name, bytes)?, from.pointer(name, bytes)?);
         if overlap(to, from, bytes) {
             return Err(ChannelError::Overlap { operation: name, peer: self.peer(), size: bytes }.into());
@@ -246,7 +247,7 @@ impl BlockChannel {
     }
 
     fn element<T: Element>(&self, name: &'static str, index: u64, access: Access) -> Result<NonNull<u8>> {
-        self.waiter().health.check()?;
+        self.waiter().health.check_during(name)?;
         let memory = self.channel().destination();
         memory.require_access(name, access)?;
         let offset = bytes_of::<T>(name, index, memory.size())?;

@@ -10,7 +10,7 @@ use warpway_core::channel::DEVICE_TIMEOUT;
 use warpway_core::launch::LaunchError;
 use warpway_core::trace::{Operation, Request};
 use warpway_core::wait::{EventCount, WaitPolicy, Waiter};
-use warpway_core::{Error, Result, Timeout};
+use warpway_core::{Error, ErrorCode, Result, Timeout};
 
 use crate::block::{Block, GridBarrier};
 use crate::worker::Workers;
@@ -70,7 +70,7 @@ impl Launcher {
     /// here and on the peers, leave their waits; waits are bounded, so a launch ends.
     pub fn launch(&self, blocks: u32, kernel: impl Fn(&Block<'_>) -> Result<()> + Sync) -> Result<()> {
         let health = &self.waiter.health;
-        health.check()?;
+        health.check_during(Operation::Launch)?;
         if blocks == 0 || blocks > MAX_BLOCKS {
             return Err(LaunchError::Blocks { rank: health.rank(), blocks, limit: MAX_BLOCKS }.into());
         }
@@ -172,11 +172,11 @@ impl Launch {
         if failure.is_none() {
             *failure = Some(error.clone());
             drop(failure);
-            self.waiter.health.fail_local(
-                format!("kernel, block {index} of {}", self.blocks),
-                error.peer(),
-                error,
-            );
+            // A mistake in the kernel is this rank's, also if it was made in a call that names another.
+            let usage = error.code() == ErrorCode::InvalidUsage;
+            let health = &self.waiter.health;
+            let culprit = if usage { Some(health.rank()) } else { error.culprit() };
+            health.fail_local(format!("kernel, block {index} of {}", self.blocks), culprit, error);
         }
     }
 

@@ -34,7 +34,7 @@ impl BlockChannel {
         flag: u32,
     ) -> Result<()> {
         const NAME: &str = "put_packets";
-        self.waiter().health.check()?;
+        self.waiter().health.check_during(NAME)?;
         self.check_flag(NAME, flag)?;
         let (near, far) = (self.channel().source(), self.channel().destination());
         far.require_access(NAME, Access::WRITE)?;
@@ -92,7 +92,7 @@ impl BlockChannel {
         flag: u32,
     ) -> Result<()> {
         const NAME: &str = "unpack_packets";
-        self.waiter().health.check()?;
+        self.waiter().health.check_during(NAME)?;
         self.check_flag(NAME, flag)?;
         let packets = packets_at::<P>(NAME, self.packet_buffer(NAME)?, target_offset, bytes)?;
         let data = self.channel().source().pointer(NAME, origin_offset, bytes)?;

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 use warpway_core::connection::ConnectionError;
 use warpway_core::endpoint::Endpoint;
+use warpway_core::trace::Operation;
 use warpway_core::transport::Transport;
 use warpway_core::{Deadline, Health, Result};
 
@@ -67,7 +68,7 @@ impl Call<'_> {
                 match self.attempt(address) {
                     Ok(socket) => return Ok(socket),
                     Err(error) => {
-                        self.health.check()?;
+                        self.health.check_during(Operation::Connect)?;
                         all_certain &= !matches!(error, AttemptError::CutOff);
                         reasons.push(format!("{address}: {error}"));
                     }

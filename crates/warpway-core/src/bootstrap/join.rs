@@ -23,11 +23,18 @@ pub struct JoinPlan {
     pub secret: JobSecret,
     /// Who may join.
     pub admission: Admission,
-    /// True if this process binds the root itself: rank 0 of jobs made from an address or the environment.
-    /// With a unique id, the process that created the id keeps the root.
-    pub hosts_root: bool,
+    /// The rank whose process binds the root: 0 in jobs made from an address or the environment. `None` with a
+    /// unique id: the process that created the id keeps the root, whichever that is.
+    pub root_rank: Option<u32>,
     /// Where this rank's own TCP listener may be.
     pub interfaces: InterfaceChoice,
+}
+
+impl JoinPlan {
+    /// True if this process binds the root itself.
+    pub fn hosts_root(&self) -> bool {
+        self.root_rank == Some(self.rank)
+    }
 }
 
 /// Where the root of a job listens.

@@ -179,20 +179,21 @@ impl From<&Cause> for Blame {
         match cause {
             Cause::PeerDied => Self::Died,
             Cause::PeerLeft => Self::Left,
-            Cause::PeerFailed { code, message } => Self::Failed { code: *code, message: message.clone() },
+            Cause::PeerFailed { code, message, .. } => Self::Failed { code: *code, message: message.clone() },
             Cause::Aborted { reason } => Self::Aborted { reason: reason.clone() },
             Cause::Local(error) => Self::Failed { code: error.code(), message: error.to_string() },
         }
     }
 }
 
-impl From<Blame> for Cause {
-    fn from(blame: Blame) -> Self {
-        match blame {
-            Blame::Died => Self::PeerDied,
-            Blame::Left => Self::PeerLeft,
-            Blame::Failed { code, message } => Self::PeerFailed { code, message },
-            Blame::Aborted { reason } => Self::Aborted { reason },
+impl Blame {
+    /// As an error here; `reporter` has told it.
+    pub(super) fn into_cause(self, reporter: Option<u32>) -> Cause {
+        match self {
+            Self::Died => Cause::PeerDied,
+            Self::Left => Cause::PeerLeft,
+            Self::Failed { code, message } => Cause::PeerFailed { reporter, code, message },
+            Self::Aborted { reason } => Cause::Aborted { reason },
         }
     }
 }

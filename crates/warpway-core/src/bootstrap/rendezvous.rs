@@ -147,7 +147,7 @@ impl JoinPlan {
             }
         };
         let secret = secret(config, &facts);
-        Ok(Self { rank, n_ranks, root, secret, admission, hosts_root: rank == 0, interfaces })
+        Ok(Self { rank, n_ranks, root, secret, admission, root_rank: Some(0), interfaces })
     }
 }
 
@@ -222,7 +222,7 @@ fn without_address(launched: &Launched, config: &Config, host: &dyn Host) -> Res
     let mut facts: Vec<&[u8]> = vec![&lonely];
     facts.extend(launched.job.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
     let secret = secret(config, &facts);
-    let hosts_root = rank == 0;
+    let root_rank = Some(0);
 
     let local_master = launched.local_size.is_none()
         && launched.master.as_ref().is_some_and(|m| m.hosts.iter().all(|h| super::address::is_loopback(h)));
@@ -232,7 +232,7 @@ fn without_address(launched: &Launched, config: &Config, host: &dyn Host) -> Res
     if one_host || local_master {
         let root = unix_root(host.user_id(), &facts);
         let admission = admission(config, true)?;
-        return Ok(JoinPlan { rank, n_ranks, root, secret, admission, hosts_root, interfaces });
+        return Ok(JoinPlan { rank, n_ranks, root, secret, admission, root_rank, interfaces });
     }
 
     let Some(master) = &launched.master else {
@@ -253,7 +253,7 @@ fn without_address(launched: &Launched, config: &Config, host: &dyn Host) -> Res
     let addresses =
         ports.iter().flat_map(|port| hosts.iter().map(|ip| SocketAddr::new(*ip, *port))).collect();
     let root = RootLocation::Tcp { addresses };
-    Ok(JoinPlan { rank, n_ranks, root, secret, admission, hosts_root, interfaces })
+    Ok(JoinPlan { rank, n_ranks, root, secret, admission, root_rank, interfaces })
 }
 
 /// Addresses to dial, or for rank 0 to bind, at a master; and one of them to prefer a subnet by.

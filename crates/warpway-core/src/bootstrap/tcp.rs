@@ -144,7 +144,7 @@ impl TcpBootstrap {
         }
         let deadline = options.timeout.start();
         let root = plan
-            .hosts_root
+            .hosts_root()
             .then(|| {
                 RootServer::start(&RootSetup {
                     location: plan.root.clone(),

@@ -171,7 +171,7 @@ impl UniqueId {
             root: RootLocation::Tcp { addresses: self.addresses.clone() },
             secret: self.secret(token)?,
             admission: Admission::Secret,
-            hosts_root: false,
+            root_rank: None,
             interfaces,
         })
     }

@@ -112,7 +112,7 @@ impl BasePortChannelHandle {
 
     fn push(&self, trigger: &Trigger, timeout: Timeout) -> Result<u64> {
         let connection = self.0.semaphore().connection();
-        connection.waiter().health.check()?;
+        connection.waiter().health.check_during(Operation::ProxyRequest)?;
         self.0.service.fifo().push_for(Some(connection.peer()), trigger, timeout)
     }
 
@@ -142,7 +142,7 @@ impl BasePortChannelHandle {
                 }
                 // The connection's own health is looked at by the wait; the service may have another one.
                 FlushState::Pending(seen) => {
-                    service_health.check().map_or_else(|e| Ok(Err(e)), |()| Err(seen))
+                    service_health.check_during(Operation::Flush).map_or_else(|e| Ok(Err(e)), |()| Err(seen))
                 }
             }
         })?

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::health::{Health, lock};
 use crate::memory::{Access, LocalMemories, Region, RegisteredMemory, TokenMemory, TokenPool};
 use crate::semaphore::Semaphore;
-use crate::trace::FlightRecorder;
+use crate::trace::{FlightRecorder, Operation, Request};
 use crate::transport::TransportFlags;
 use crate::wait::{WaitPolicy, Waiter};
 use crate::wire::SlotId;
@@ -224,7 +224,7 @@ impl Communicator {
         transports: TransportFlags,
         access: Access,
     ) -> Result<RegisteredMemory> {
-        self.0.state.health().check()?;
+        self.0.state.health().check_during("register_memory")?;
         self.0.state.register(region, transports, access)
     }
 
@@ -242,7 +242,7 @@ impl Communicator {
     /// [`WireError`](crate::wire::WireError) for bytes that are no such thing; `mem.import` with the reason
     /// of each transport.
     pub fn deserialize_memory(&self, bytes: &[u8]) -> Result<RegisteredMemory> {
-        self.0.state.health().check()?;
+        self.0.state.health().check_during(Operation::ImportMemory)?;
         self.0.state.deserialize(bytes)
     }
 
@@ -261,7 +261,7 @@ impl Communicator {
 
     /// A local endpoint; TCP listens from here on.
     pub fn create_endpoint(&self, config: &EndpointConfig) -> Result<Endpoint> {
-        self.0.state.health().check()?;
+        self.0.state.health().check_during("create_endpoint")?;
         self.0.state.create_endpoint(config)
     }
 
@@ -338,7 +338,14 @@ impl Communicator {
 
     /// Returns once every rank has called it.
     pub fn barrier(&self, deadline: Deadline) -> Result<()> {
-        self.0.state.bootstrap.barrier(deadline)
+        let (operation, recorder) = (Operation::BootstrapBarrier, &self.0.state.context.waiter.recorder);
+        let record = recorder.start(Request { operation, peer: None, object: 0, bytes: 0, offset: 0 });
+        let result = self.0.state.bootstrap.barrier(deadline);
+        match &result {
+            Ok(()) => recorder.complete(record),
+            Err(error) => recorder.fail(record, error),
+        }
+        result
     }
 
     /// Divides the communicator: ranks with the same colour become one, ordered by `key`, then by rank here.

@@ -177,7 +177,7 @@ impl Published {
             if waiting.is_empty() {
                 return Ok(());
             }
-            state.health().check()?;
+            state.health().check_during(Operation::Publish)?;
             if deadline.expired() {
                 let (rank, slot) = (state.rank, slot.slot);
                 return Err(ExchangeError::Unacknowledged { rank, slot, waiting }.into());
@@ -220,7 +220,7 @@ impl State {
         for &peer in recipients {
             self.check(Operation::Publish, peer)?;
         }
-        self.health().check()?;
+        self.health().check_during(Operation::Publish)?;
         self.require_own("publish", memory)?;
         let record = memory.record();
         let key = RangeKey {
@@ -440,7 +440,7 @@ impl State {
                 let operation = "published";
                 return Err(ExchangeError::Dropped { rank, peer: owner, operation }.into());
             }
-            self.health().check()?;
+            self.health().check_during(Operation::ImportMemory)?;
             if self.health().has_departed(owner) {
                 let (phase, cause) = (Operation::ImportMemory.to_string(), Cause::PeerLeft);
                 return Err(Failure { rank, culprit: Some(owner), phase, cause }.into());

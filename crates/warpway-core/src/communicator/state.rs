@@ -70,7 +70,7 @@ impl State {
 
     /// An error if the communicator has failed or `peer` is not a rank of it.
     pub(super) fn check(&self, operation: Operation, peer: u32) -> Result<()> {
-        self.health().check()?;
+        self.health().check_during(operation)?;
         let n_ranks = self.members.len() as u32;
         if peer < n_ranks {
             return Ok(());
@@ -142,7 +142,7 @@ impl State {
     /// The communicator has failed: nothing outstanding will complete.
     pub(super) fn failed(&self) {
         if let Some(failure) = self.health().failure() {
-            self.exchanges.fail(&failure.into());
+            self.exchanges.fail(&failure);
         }
         self.publications_failed();
         self.imports.wake();

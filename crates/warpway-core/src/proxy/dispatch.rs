@@ -198,7 +198,7 @@ impl Backlog {
     /// Goes on as far as possible. True if anything moved; else the bell will ring, if the lane is watched.
     fn advance(&mut self) -> Result<bool> {
         // Nothing completes any more once the communicator has failed.
-        self.lane.connection().waiter().health.check()?;
+        self.lane.connection().waiter().health.check_during(Operation::ProxyRequest)?;
         let seen = self.lane.connection().completed()?;
         let advanced = self.advance_once()?;
         if self.is_empty() {

@@ -357,7 +357,10 @@ impl ControlPlane for LocalControl {
                     Cause::Aborted { reason: reason.clone() }
                 }
                 Cause::Aborted { .. } => return,
-                Cause::Local(error) => Cause::PeerFailed { code: error.code(), message: error.to_string() },
+                Cause::Local(error) => {
+                    let (code, message) = (error.code(), error.to_string());
+                    Cause::PeerFailed { reporter: Some(failure.rank), code, message }
+                }
             };
             let Some(hub) = hub.upgrade() else { return };
             for member in &told {

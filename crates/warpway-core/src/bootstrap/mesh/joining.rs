@@ -23,6 +23,8 @@ pub(super) struct Joining {
     /// The connection to the root.
     pub(super) connection: Option<u64>,
     pub(super) started: Instant,
+    /// Who binds the root, if the plan says so.
+    pub(super) root_rank: Option<u32>,
 }
 
 impl Service {
@@ -141,7 +143,7 @@ impl Service {
                 let own_phase = self.joining.as_ref().map_or(report.phase.as_str(), |j| j.machine.phase());
                 let phase =
                     if report.blame == Blame::Died { own_phase.to_owned() } else { report.phase.clone() };
-                failed(report.culprit, phase, Cause::from(report.blame))
+                failed(report.culprit, phase, report.blame.into_cause(report.culprit))
             }
             JoinError::RootLost { hosted_by: Some(host), phase } => {
                 failed(Some(host), phase.into(), Cause::PeerDied)
@@ -166,8 +168,9 @@ impl Service {
             if let Some((address, why)) = joining.root.stranger() {
                 return BootstrapError::Authentication { rank: self.shared.rank, address, why }.into();
             }
-            let what = format!("the root at {}", joining.root.addresses());
-            return self.unreachable(None, what, joining.root.explain(), now);
+            let host = joining.root_rank.map(|rank| format!(" (hosted by rank {rank})")).unwrap_or_default();
+            let what = format!("the root at {}{host}", joining.root.addresses());
+            return self.unreachable(joining.root_rank, what, joining.root.explain(), now);
         }
         let dialled = self.peers.iter().find_map(|(rank, peer)| peer.dial.as_ref().map(|dial| (*rank, dial)));
         if let Some((peer, dial)) = dialled {

@@ -56,7 +56,7 @@ impl Mesh {
     /// What the root says (`bootstrap.refused`, `bootstrap.missing`), the death of a rank (`peer.died`), or why
     /// root or ranks cannot be reached (`bootstrap.unreachable`, `bootstrap.authentication`).
     pub(super) fn join(plan: &JoinPlan, host_id: &str, deadline: Deadline) -> Result<Arc<Self>> {
-        let JoinPlan { rank, n_ranks, root, secret, admission, interfaces, .. } = plan;
+        let JoinPlan { rank, n_ranks, root, secret, admission, interfaces, root_rank } = plan;
         let (rank, n_ranks, admission) = (*rank, *n_ranks, *admission);
         if rank >= n_ranks {
             return Err(BootstrapError::Rank { rank, n_ranks }.into());
@@ -81,7 +81,7 @@ impl Mesh {
             // The address that the root sees may be one that the user has excluded.
             port: port.filter(|_| interfaces.family.is_none() && interfaces.names == NameFilter::Any),
             listeners,
-            joining: Joining { machine, root, connection: None, started: now },
+            joining: Joining { machine, root, connection: None, started: now, root_rank: *root_rank },
         })?;
         let thread_shared = Arc::clone(&shared);
         let thread = std::thread::Builder::new()

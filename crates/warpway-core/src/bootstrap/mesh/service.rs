@@ -398,7 +398,7 @@ impl Service {
             Notice::Failed(failure) => {
                 if self.heard.insert((failure.origin, failure.sequence)) {
                     self.flood(&Notice::Failed(failure.clone()), Some(token));
-                    self.shared.scope_failed(failure.scope, failure.report);
+                    self.shared.scope_failed(failure);
                 }
             }
             Notice::Left { scope } => self.shared.left(scope, peer),

@@ -54,15 +54,15 @@ impl Scope {
         self.members.iter().position(|m| *m == job_rank).and_then(|at| u32::try_from(at).ok())
     }
 
-    /// Fails the scope's health with news that came from outside.
-    fn fail(&self, report: Report) {
+    /// Fails the scope's health with news that came from outside; `reporter` has told an error of its own.
+    fn fail(&self, report: Report, reporter: Option<u32>) {
         // Before `fail`, whose listener looks at it.
         self.told.store(true, Ordering::SeqCst);
         self.health.fail(Failure {
             rank: self.health.rank(),
             culprit: report.culprit.and_then(|job_rank| self.rank_of(job_rank)),
             phase: report.phase,
-            cause: Cause::from(report.blame),
+            cause: report.blame.into_cause(reporter.and_then(|job_rank| self.rank_of(job_rank))),
         });
     }
 }
@@ -79,7 +79,7 @@ pub(super) struct State {
     /// Scopes that this rank has left: what still comes for them is discarded.
     pub(super) closed: HashSet<ScopeId>,
     /// Failures of scopes that are not open yet.
-    early_failures: HashMap<ScopeId, Report>,
+    early_failures: HashMap<ScopeId, (u32, Report)>,
     /// Members that left a scope.
     left: HashMap<ScopeId, BTreeSet<u32>>,
     dead: BTreeSet<u32>,
@@ -192,8 +192,10 @@ impl Shared {
         for peer in left.into_iter().filter_map(|m| scope.rank_of(m)) {
             scope.health.note_departure(peer);
         }
-        if let Some(report) = early.or(dead) {
-            scope.fail(report);
+        match (early, dead) {
+            (Some((origin, report)), _) => scope.fail(report, Some(origin)),
+            (None, Some(report)) => scope.fail(report, None),
+            (None, None) => {}
         }
         if let Some(error) = broken {
             scope.health.fail_local(CONTROL_PLANE, None, error);
@@ -211,18 +213,11 @@ impl Shared {
     fn health_failed(&self, scope: &Scope, failure: &Failure) {
         let mut state = self.lock();
         if !scope.told.swap(true, Ordering::SeqCst) {
-            let blamed = failure.culprit.and_then(|r| scope.members.get(r as usize).copied());
-            let culprit = match failure.cause {
-                Cause::Local(_) | Cause::PeerFailed { .. } => blamed.or(Some(self.rank)),
-                _ => blamed,
-            };
-            let mut blame = Blame::from(&failure.cause);
-            if let Blame::Failed { message, .. } = &mut blame
-                && culprit != Some(self.rank)
-            {
-                *message = format!("rank {} reports: {message}", failure.rank);
-            }
-            let report = Report { culprit, phase: failure.phase.clone(), blame };
+            let culprit = failure.culprit.and_then(|r| scope.members.get(r as usize).copied());
+            // An error of this rank that is nobody else's fault is its own.
+            let own = matches!(failure.cause, Cause::Local(_) | Cause::PeerFailed { .. });
+            let culprit = culprit.or(own.then_some(self.rank));
+            let report = Report { culprit, phase: failure.phase.clone(), blame: Blame::from(&failure.cause) };
             let sequence = state.number();
             let failure = ScopeFailure { origin: self.rank, sequence, scope: scope.id, report };
             state.commands.push(Command::Tell(failure));
@@ -258,22 +253,23 @@ impl Shared {
             state.scopes.values().filter(|s| s.members.contains(&culprit)).map(Arc::clone).collect();
         drop(state);
         for scope in affected {
-            scope.fail(died(culprit));
+            scope.fail(died(culprit), None);
         }
         self.changed.notify_all();
         true
     }
 
     /// A scope failed somewhere else.
-    pub(super) fn scope_failed(&self, scope: ScopeId, report: Report) {
+    pub(super) fn scope_failed(&self, failure: ScopeFailure) {
+        let ScopeFailure { origin, scope, report, .. } = failure;
         let mut state = self.lock();
         let open = state.scopes.get(&scope).map(Arc::clone);
         if open.is_none() && !state.closed.contains(&scope) {
-            state.early_failures.entry(scope).or_insert_with(|| report.clone());
+            state.early_failures.entry(scope).or_insert_with(|| (origin, report.clone()));
         }
         drop(state);
         if let Some(open) = open {
-            open.fail(report);
+            open.fail(report, Some(origin));
         }
     }
 

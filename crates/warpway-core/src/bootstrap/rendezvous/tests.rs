@@ -103,7 +103,7 @@ fn without_a_launcher_no_rank_is_assumed() {
 #[test]
 fn a_single_rank_needs_nothing_else_and_meets_nobody() {
     let (a, b) = (find("WARPWAY_RANK=0 WARPWAY_WORLD_SIZE=1"), find("WARPWAY_RANK=0 WARPWAY_WORLD_SIZE=1"));
-    assert_eq!((a.rank, a.n_ranks, a.launcher, a.plan.hosts_root), (0, 1, Launcher::Warpway, true));
+    assert_eq!((a.rank, a.n_ranks, a.launcher, a.plan.hosts_root()), (0, 1, Launcher::Warpway, true));
     assert_ne!(unix(&a), unix(&b));
     assert_ne!(key(&a), key(&b));
     find("RANK=0 WORLD_SIZE=1");
@@ -119,7 +119,7 @@ fn warpway_launch() {
     };
     let with = "WARPWAY_JOB_ID=a WARPWAY_BOOTSTRAP_TOKEN=t";
     let (zero, two) = (rank(0, with), rank(2, with));
-    assert!(same_job(&zero, &two) && zero.plan.hosts_root && !two.plan.hosts_root);
+    assert!(same_job(&zero, &two) && zero.plan.hosts_root() && !two.plan.hosts_root());
     assert_eq!((two.rank, two.n_ranks, two.local_rank, two.local_size), (2, 3, Some(2), Some(3)));
     assert_eq!(zero.plan.admission, Admission::Secret);
     assert!(unix(&zero).starts_with("warpway-1000-") && unix(&zero).len() < 100);
@@ -369,7 +369,7 @@ fn n5_an_address_alone_lets_nobody_in() {
     refused(&at(0, "WARPWAY_COMM_ID=10.0.0.1:5"), "config.missing", &["WARPWAY_BOOTSTRAP_TOKEN"]);
     let token = "WARPWAY_COMM_ID=10.0.0.1:5 WARPWAY_BOOTSTRAP_TOKEN=t";
     let (zero, one) = (find(&at(0, token)), find_on(&OTHER_HOST, &at(1, token)).unwrap());
-    assert!(same_job(&zero, &one) && zero.plan.hosts_root && !one.plan.hosts_root);
+    assert!(same_job(&zero, &one) && zero.plan.hosts_root() && !one.plan.hosts_root());
     assert_eq!((tcp(&one), one.plan.admission), (vec!["10.0.0.1:5".to_owned()], Admission::Secret));
     for other in [
         "WARPWAY_COMM_ID=10.0.0.1:6 WARPWAY_BOOTSTRAP_TOKEN=t",

@@ -99,8 +99,10 @@ impl Exchanges {
     }
 
     /// The communicator has failed.
-    pub(super) fn fail(&self, error: &Error) {
-        self.outstanding().iter().for_each(|cell| cell.fail(error.clone()));
+    pub(super) fn fail(&self, failure: &Failure) {
+        for cell in self.outstanding() {
+            cell.fail(failure.clone().during(cell.about().operation).into());
+        }
     }
 
     /// The user has dropped the communicator.
@@ -278,7 +280,7 @@ impl State {
         let weak: Weak<dyn Outstanding> = Arc::downgrade(&(Arc::clone(&cell) as Arc<dyn Outstanding>));
         self.exchanges.enter(weak);
         // What ended things before the entry has not seen it.
-        if let Err(error) = self.health().check() {
+        if let Err(error) = self.health().check_during(cell.about().operation) {
             cell.complete(Err(error));
         } else if self.health().has_left(peer) && !cell.is_done() {
             self.fail_departed_later(peer);

@@ -20,7 +20,7 @@ fn on_mesh<T: Send>(name: &str, n_ranks: u32, body: impl Fn(Communicator) -> T +
             root: RootLocation::Unix { name: root.clone().into_bytes() },
             secret: JobSecret::derive("test", &[b"communicator"]),
             admission: Admission::Secret,
-            hosts_root: rank == 0,
+            root_rank: Some(0),
             interfaces: InterfaceChoice::default(),
         };
         TcpBootstrap::initialize_plan(&plan, JoinOptions::from(Duration::from_secs(30))).unwrap()
