@@ -306,12 +306,12 @@ impl Connection {
     /// Waits for one position.
     pub fn flush_to(&self, position: Position, deadline: Deadline) -> Result<()> {
         self.0.waiter.health.check_during(Operation::Flush)?;
-        if self.0.raw.completed()? >= position {
+        if self.completed()? >= position {
             return Ok(());
         }
         let request = self.request(Operation::Flush, 0, 0);
         let record = self.0.waiter.recorder.start(request);
-        let result = self.0.raw.flush(position, deadline);
+        let result = self.0.raw.flush(position, deadline).map_err(|e| e.during(Operation::Flush));
         self.close(record, &result);
         result
     }
@@ -323,7 +323,7 @@ impl Connection {
 
     /// The highest position that is complete.
     pub fn completed(&self) -> Result<Position> {
-        self.0.raw.completed()
+        self.0.raw.completed().map_err(|e| e.during(Operation::Flush))
     }
 
     /// Tells `listener` how far the connection has come, see [`RawConnection::watch`]. False if it cannot.
@@ -398,7 +398,7 @@ impl Connection {
     ) -> Result<Position> {
         self.0.waiter.health.check_during(operation)?;
         let record = self.0.waiter.recorder.start(self.request(operation, offset, bytes));
-        let result = post();
+        let result = post().map_err(|e| e.during(operation));
         self.close(record, &result);
         result
     }

@@ -215,6 +215,14 @@ impl Error {
         }
     }
 
+    /// The same as the caller of `operation` learns it; see [`Failure::during`].
+    pub fn during(self, operation: impl std::fmt::Display) -> Self {
+        match self {
+            Self::Failed(failure) => Self::Failed(failure.during(operation)),
+            other => other,
+        }
+    }
+
     /// The rank to blame, where one is known: of a wait that ended because the communicator failed, the
     /// rank behind the failure, whomever the wait was for ([`peer`](Self::peer) says that).
     pub fn culprit(&self) -> Option<u32> {

@@ -93,9 +93,7 @@ impl Link {
                 );
             }
             Err(Stop::System(errno)) => self.lost("tcp receive", &format!("receiving failed: {errno}")),
-            Err(Stop::Violation(what)) => {
-                self.lost("tcp receive", &format!("the peer broke the protocol: {what}"));
-            }
+            Err(Stop::Violation(what)) => self.violated(what),
         }
     }
 }

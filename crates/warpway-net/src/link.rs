@@ -22,6 +22,10 @@ use crate::lock;
 use crate::outgoing::{Output, Queue};
 use crate::reactor::Pollers;
 
+/// How long news of a rank's death may come after its sockets have closed. The receiving thread waits this
+/// long, once per broken link.
+const NEWS: Duration = Duration::from_millis(200);
+
 /// What a link is made from.
 pub(crate) struct LinkParts {
     /// Names the link in the pollers.
@@ -82,9 +86,14 @@ impl Link {
         }
     }
 
-    /// The failure as an error, if there is one.
+    /// The failure as an error, if there is one. A failure of the communicator says more: a rank that gave up
+    /// because of another one closes its sockets, too.
     pub(crate) fn check(&self) -> Result<()> {
-        self.failure.get().map_or(Ok(()), |failure| Err(failure.clone().into()))
+        let Some(failure) = self.failure.get() else { return Ok(()) };
+        if matches!(failure, ConnectionError::Broken { .. }) {
+            self.parts.waiter.health.check()?;
+        }
+        Err(failure.clone().into())
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -152,8 +161,20 @@ impl Link {
         self.end_if_finished(&lock(&self.queue));
     }
 
-    /// The socket is lost. Unless both sides were done with it, the communicator has failed.
+    /// The socket has ended. Unless both sides were done with it, the communicator has failed.
+    ///
+    /// Waits a moment for news from the control plane: if the peer has died, or has given up because another
+    /// rank died, that is the failure, and not this socket.
     pub(crate) fn lost(&self, phase: &'static str, why: &str) {
+        self.end(phase, why, NEWS);
+    }
+
+    /// The peer has broken the protocol.
+    pub(crate) fn violated(&self, what: &str) {
+        self.end("tcp receive", &format!("the peer broke the protocol: {what}"), Duration::ZERO);
+    }
+
+    fn end(&self, phase: &'static str, why: &str, patience: Duration) {
         if self.ended.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -174,11 +195,16 @@ impl Link {
         let health = &self.parts.waiter.health;
         let blame = !orderly && !health.has_departed(peer);
         tracing::debug!(%error, blame, "link lost");
-        self.fail(error.clone());
-        self.shut_down();
         if blame {
-            health.fail_local(phase, Some(peer), error.into());
+            let until = Deadline::after(patience);
+            while !health.is_failed() && !until.expired() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // First: whoever sees the connection fail finds the communicator failed.
+            health.fail_local(phase, Some(peer), error.clone().into());
         }
+        self.fail(error);
+        self.shut_down();
     }
 
     /// Nothing can be posted any more; what was queued is dropped and everybody who waits is woken.

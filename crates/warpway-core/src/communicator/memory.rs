@@ -1,17 +1,23 @@
 //! Registration of local memory, and import of a peer's.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::state::State;
 use crate::deadline::Deadline;
 use crate::engine::Engine;
 use crate::error::{Error, Result, Unavailable};
+use crate::health::{Cause, Failure};
 use crate::memory::{
     Access, Export, Import, ImportAttempt, ImportReport, MemoryError, MemoryRecord, Region, RegisteredMemory,
     SharedExport,
 };
+use crate::trace::Operation;
 use crate::transport::{Transport, TransportFlags};
 use crate::wire::{Handle, WireError};
+
+/// How long news of an owner's end may come after its sockets have closed.
+const NEWS: Duration = Duration::from_millis(250);
 
 impl State {
     pub(super) fn engine(&self, transport: Transport) -> Result<&Arc<dyn Engine>> {
@@ -138,7 +144,10 @@ impl State {
                     region = region.or(mapped);
                     None
                 }
-                Err(error) => Some(error.to_string()),
+                Err(error) => {
+                    self.check_owner(record, &error)?;
+                    Some(error.to_string())
+                }
             };
             attempts.push(ImportAttempt { transport, problem });
         }
@@ -167,6 +176,27 @@ impl State {
         }
         let memory = RegisteredMemory::imported(record.clone(), region, transports, report);
         Ok(memory.with_owner_rank(self.context.rank_of(record.owner)))
+    }
+
+    /// An owner that does not answer may have ended: that is the error then, not a memory that another
+    /// transport seems to reach. The news may come a little after the broken connection.
+    fn check_owner(&self, record: &MemoryRecord, error: &Error) -> Result<()> {
+        let unanswered = matches!(error, Error::Bootstrap(_) | Error::Memory(MemoryError::Import { .. }));
+        if !unanswered || record.host != self.me().host {
+            return Ok(());
+        }
+        let (owner, until) = (self.context.rank_of(record.owner), Deadline::after(NEWS));
+        loop {
+            self.health().check_during(Operation::ImportMemory)?;
+            if self.health().has_left(owner) {
+                let (rank, phase) = (self.rank, Operation::ImportMemory.to_string());
+                return Err(Failure { rank, culprit: Some(owner), phase, cause: Cause::PeerLeft }.into());
+            }
+            if until.expired() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Imports by one engine; the region if it mapped one. `mapped` says that there is an address already.
