@@ -150,8 +150,9 @@ fn an_abort_releases_who_waits_for_a_peer_that_does_not_read() {
                 }
             }
         });
-        let flusher = scope.spawn(|| slow.flush(Deadline::NEVER).unwrap_err());
         eventually("a full queue", || slow.try_flush().0 >= 16);
+        let flusher = scope.spawn(|| slow.flush(Deadline::NEVER).unwrap_err());
+        // Also a flush that begins only after the abort ends with it.
         pair.ranks[0].health().abort("enough");
         for error in [writer.join().unwrap(), flusher.join().unwrap()] {
             assert_eq!(error.code(), ErrorCode::Aborted, "{error}");
