@@ -9,6 +9,8 @@ use crate::bench::{ResultFile, Series, Unit};
 use crate::run::root;
 
 const BEGIN: &str = "<!-- figures:begin -->\n";
+/// Programs that show what the machine can give, and compete with nobody.
+const FLOORS: [&str; 2] = ["cache line", "memcpy"];
 const END: &str = "<!-- figures:end -->\n";
 
 /// Checks that README.md shows what the result files say, or writes it.
@@ -51,20 +53,24 @@ fn table(contests: &[ResultFile]) -> String {
     let mut rows = String::new();
     let mut origins: Vec<String> = Vec::new();
     for file in contests {
+        let program = |series: &&Series| series.runs[0].program.clone();
+        let (floor, contestants): (Vec<&Series>, Vec<&Series>) =
+            file.series.iter().partition(|series| FLOORS.contains(&program(series).as_str()));
         let (ours, others): (Vec<&Series>, Vec<&Series>) =
-            file.series.iter().partition(|series| series.runs[0].program.starts_with("warpway "));
-        let (Some(ours), Some(other)) = (best(&ours), best(&others)) else { continue };
+            contestants.into_iter().partition(|series| program(series).starts_with("warpway "));
+        let Some(ours) = best(&ours) else { continue };
+        let named = |series: &Series| format!("{} ({})", figure(series), series.runs[0].program);
+        let other = best(&others).map_or_else(|| "–".to_owned(), named);
+        let floor = best(&floor).map_or_else(String::new, |floor| format!("; floor {}", named(floor)));
         let what = &ours.runs[0];
         let _ = writeln!(
             rows,
-            "| [{}](benchmarks/results/{}.json) | {} | {} | **{}** | {} ({}) |",
+            "| [{}](benchmarks/results/{}.json) | {} | {} | **{}** | {other}{floor} |",
             what.benchmark,
             file.contest,
             what.ranks,
             size(what.bytes),
             figure(ours),
-            figure(other),
-            other.runs[0].program,
         );
         let (day, _) = file.date.split_at_checked(10).unwrap_or((&file.date, ""));
         let changed = if file.modified { ", tree modified" } else { "" };
@@ -170,8 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn a_contest_without_a_rival_is_no_row() {
-        assert_eq!(table(&[contest("us", &[("warpway 1", 2.0)])]), "No contest has been held yet.\n");
+    fn a_floor_is_shown_beside_the_rival_or_alone() {
+        let row = |series: &[(&str, f64)]| {
+            table(&[contest("us", series)]).lines().nth(2).map(str::to_owned).unwrap()
+        };
+        let row_of = |end: &str| {
+            format!("| [put](benchmarks/results/c.json) | 2 | 64 KiB | **2.00 µs (1.00 to 2.00)** | {end} |")
+        };
+        let floor = "floor 1.00 µs (0.500 to 1.00) (cache line)";
+        assert_eq!(row(&[("warpway 1", 2.0)]), row_of("–"));
+        assert_eq!(row(&[("warpway 1", 2.0), ("cache line", 1.0)]), row_of(&format!("–; {floor}")));
+        let all = [("cache line", 1.0), ("warpway 1", 2.0), ("other", 3.0)];
+        assert_eq!(row(&all), row_of(&format!("3.00 µs (1.50 to 3.00) (other); {floor}")));
+        assert_eq!(table(&[contest("us", &[("other", 3.0)])]), "No contest has been held yet.\n");
     }
 
     #[test]

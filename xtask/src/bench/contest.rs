@@ -82,7 +82,8 @@ pub(crate) fn hold(
 fn measure(words: &[String], limit: Duration) -> anyhow::Result<Measurement> {
     let (program, arguments) = words.split_first().context("the command is empty")?;
     // A file, not a pipe: nobody needs to read while the program runs and would take its core.
-    let path = root().join(format!("target/bench-{}.out", std::process::id()));
+    let caller = std::thread::current().id();
+    let path = root().join(format!("target/bench-{}-{caller:?}.out", std::process::id()));
     let output = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut command = Command::new(program);
     command.args(arguments).current_dir(root()).stdin(Stdio::null()).stdout(output);
