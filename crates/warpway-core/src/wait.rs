@@ -177,7 +177,12 @@ pub struct WaitPolicy {
 impl WaitPolicy {
     /// For `runnable` ranks (or blocks) that share `cores` cores: spinning pays only where each has a core.
     pub fn for_load(runnable: usize, cores: usize) -> Self {
-        let spins = if runnable <= cores { 4000 } else { 0 };
+        Self::spinning_if(runnable <= cores)
+    }
+
+    /// Spins only if whoever is waited for can run meanwhile.
+    pub fn spinning_if(each_has_a_core: bool) -> Self {
+        let spins = if each_has_a_core { 4000 } else { 0 };
         Self { spins, yields: 200, slice: Duration::from_millis(10) }
     }
 

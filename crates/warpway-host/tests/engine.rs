@@ -87,6 +87,7 @@ fn ranks(processes: [u64; 2]) -> [Rank; 2] {
         process: processes[rank as usize],
         process_id: 1,
         host_name: "here".into(),
+        processors: Default::default(),
         addresses: Vec::new(),
         unix_name: Vec::new(),
     };

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::codec::{Decoder, Encoder, Malformed};
-use super::{PeerInfo, ScopeId};
+use super::processors::MAX_WORDS;
+use super::{PeerInfo, Processors, ScopeId};
 use crate::error::ErrorCode;
 use crate::health::Cause;
 
@@ -459,6 +460,12 @@ fn encode_info(e: &mut Encoder, info: &PeerInfo) {
     }
     let name = &info.unix_name[..info.unix_name.len().min(MAX_NAME)];
     e.u16(name.len() as u16).raw(name);
+    let mask = info.processors.mask();
+    e.u8(mask.len() as u8);
+    mask.iter().for_each(|word| {
+        e.u64(*word);
+    });
+    e.u64(info.processors.quota().unwrap_or(u64::MAX));
 }
 
 fn decode_info(d: &mut Decoder<'_>) -> Result<PeerInfo, Malformed> {
@@ -474,7 +481,17 @@ fn decode_info(d: &mut Decoder<'_>) -> Result<PeerInfo, Malformed> {
         return Err(Malformed("socket name too long"));
     }
     let unix_name = d.raw(length)?.to_vec();
-    Ok(PeerInfo { rank, host, process, process_id, host_name, addresses, unix_name })
+    let words = usize::from(d.u8()?);
+    if words > MAX_WORDS {
+        return Err(Malformed("too many processors"));
+    }
+    let mask = (0..words).map(|_| d.u64()).collect::<Result<Vec<_>, _>>()?;
+    if mask.last() == Some(&0) {
+        return Err(Malformed("a mask of processors that ends with zeros"));
+    }
+    let quota = d.u64()?;
+    let processors = Processors::new(&mask, (quota != u64::MAX).then_some(quota));
+    Ok(PeerInfo { rank, host, process, process_id, host_name, processors, addresses, unix_name })
 }
 
 fn decode_address(d: &mut Decoder<'_>) -> Result<SocketAddr, Malformed> {
@@ -507,6 +524,7 @@ mod tests {
             process: u64::MAX - u64::from(rank),
             process_id: 77,
             host_name: "höst".into(),
+            processors: Processors::new(&[u64::from(rank), 1 << 63], (rank > 0).then_some(1500)),
             addresses: vec!["10.1.2.3:4567".parse().unwrap(), "[2001:db8::9]:65535".parse().unwrap()],
             unix_name: b"\0name\xff".to_vec(),
         })

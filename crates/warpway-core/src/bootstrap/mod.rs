@@ -16,6 +16,7 @@ mod message;
 mod netlink;
 mod peer;
 mod poller;
+mod processors;
 mod rendezvous;
 mod root;
 mod root_machine;
@@ -40,6 +41,7 @@ pub use launcher::Launcher;
 #[doc(hidden)]
 pub use message::fuzz_messages;
 pub use peer::PeerInfo;
+pub use processors::Processors;
 pub use rendezvous::{Host, Rendezvous, Seat, ThisHost};
 pub use scoped::ScopedBootstrap;
 pub use tcp::{JoinOptions, TcpBootstrap, UniqueIdRoot, join_over};

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use super::processors::Processors;
+
 /// One rank of the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerInfo {
@@ -16,6 +18,8 @@ pub struct PeerInfo {
     pub process_id: u32,
     /// Name of the host, for messages.
     pub host_name: String,
+    /// Where it may run.
+    pub processors: Processors,
     /// Where its bootstrap listens for TCP, best address first; empty if all ranks share a host.
     pub addresses: Vec<SocketAddr>,
     /// Name of its abstract Unix socket (without the leading zero byte).

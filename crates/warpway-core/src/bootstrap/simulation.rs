@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::PeerInfo;
 use super::join_machine::{Action, JoinError, JoinMachine};
 use super::message::{Blame, CheckIn, FromRoot, PROTOCOL_VERSION, Report, ToRoot};
 use super::root_machine::{CHECK_IN, LINK_SET_UP, RootMachine, distances};
+use super::{PeerInfo, Processors};
 
 /// Something that happens at a rank or at the root.
 enum Event {
@@ -53,6 +53,7 @@ fn info(rank: u32) -> Arc<PeerInfo> {
         process: u64::from(rank) * 3 + 1,
         process_id: 1000 + rank,
         host_name: format!("host-{}", rank / 8),
+        processors: Processors::default(),
         addresses: Vec::new(),
         unix_name: Vec::new(),
     })

@@ -354,6 +354,7 @@ mod tests {
                 process: u64::from(rank),
                 process_id: 1,
                 host_name: format!("h{host}"),
+                processors: Default::default(),
                 addresses: Vec::new(),
                 unix_name: Vec::new(),
             })

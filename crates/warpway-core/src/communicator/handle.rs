@@ -12,7 +12,9 @@ use super::offers::Offers;
 use super::publish::{Imports, Publication, Publications};
 use super::state::{COMMUNICATOR_TAG, State};
 use super::workers::{Strand, Workers};
-use crate::bootstrap::{Bootstrap as _, ControlPlane, ScopeId, ScopedBootstrap, Subscription};
+use crate::bootstrap::{
+    Bootstrap as _, ControlPlane, PeerInfo, Processors, ScopeId, ScopedBootstrap, Subscription,
+};
 use crate::connection::Connection;
 use crate::deadline::{Deadline, Timeout};
 use crate::endpoint::{Endpoint, EndpointConfig};
@@ -35,7 +37,7 @@ pub struct CommunicatorConfig {
     pub recorder_capacity: usize,
     /// Buffers that may be published at once.
     pub publication_capacity: usize,
-    /// Back-off of waits; `None`: by the number of members on this host and the cores there are.
+    /// Back-off of waits; `None`: by the members on this host and the processors that they have together.
     pub wait_policy: Option<WaitPolicy>,
 }
 
@@ -52,10 +54,18 @@ impl Default for CommunicatorConfig {
 
 impl CommunicatorConfig {
     pub(super) fn wait_policy(&self, control: &dyn ControlPlane, members: &[u32]) -> WaitPolicy {
-        let host = |rank: u32| control.peers().get(rank as usize).map(|peer| peer.host);
-        let here = host(control.job_rank());
-        let neighbours = members.iter().filter(|member| host(**member) == here).count();
-        self.wait_policy.unwrap_or_else(|| WaitPolicy::for_ranks(neighbours))
+        if let Some(policy) = self.wait_policy {
+            return policy;
+        }
+        let peers = control.peers();
+        let me = peers.get(control.job_rank() as usize);
+        let on_this_host = |peer: &&PeerInfo| me.is_some_and(|me| me.host == peer.host);
+        let near = members.iter().filter_map(|member| peers.get(*member as usize)).filter(on_this_host);
+        let near: Vec<&Processors> = near.map(|peer| &peer.processors).collect();
+        match me.and_then(|me| me.processors.suffice_for(&near)) {
+            Some(enough) => WaitPolicy::spinning_if(enough),
+            None => WaitPolicy::for_ranks(near.len()),
+        }
     }
 }
 

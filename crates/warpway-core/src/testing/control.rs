@@ -8,7 +8,8 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use crate::bootstrap::{
-    BootstrapError, ControlPlane, DescriptorOffer, MessageSink, PeerInfo, ScopeGuard, ScopeId, Subscription,
+    BootstrapError, ControlPlane, DescriptorOffer, MessageSink, PeerInfo, Processors, ScopeGuard, ScopeId,
+    Subscription,
 };
 use crate::deadline::Deadline;
 use crate::error::{Error, Result, SystemError};
@@ -42,6 +43,7 @@ impl LocalJob {
                 process,
                 process_id: std::process::id(),
                 host_name: format!("host-{host}"),
+                processors: Processors::of_this_thread(),
                 addresses: Vec::new(),
                 unix_name: Vec::new(),
             }

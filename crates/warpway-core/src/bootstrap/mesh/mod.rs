@@ -414,6 +414,7 @@ fn listen(
         process: identity.hash,
         process_id: identity.process_id,
         host_name: identity.host.name.clone(),
+        processors: super::Processors::of_this_thread(),
         addresses,
         unix_name,
     };
