@@ -68,7 +68,8 @@ fn main() -> Result<()> {
     }
     if arguments.verify {
         ensure!(client.verify()?, "the bytes at the peer differ from those written");
-        println!("verified {} bytes at the peer", size / 8 * 8);
+        results.verified_bytes = size / 8 * 8;
+        println!("verified {} bytes at the peer", results.verified_bytes);
     }
     if arguments.round_trips > 0 {
         results.one_way_us = client.ping(arguments.round_trips)?;

@@ -13,6 +13,8 @@ pub(crate) struct Results {
     pub(crate) iperf_gbits: Vec<f64>,
     pub(crate) one_way_us: Vec<f64>,
     pub(crate) flushed_write_us: Vec<f64>,
+    /// Bytes compared at the peer with the pattern; 0 without `--verify`.
+    pub(crate) verified_bytes: u64,
 }
 
 impl Results {
@@ -45,6 +47,7 @@ impl Results {
             "commit": output("git", &["rev-parse", "--short", "HEAD"]),
             "command": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
             "bytes_per_write": size,
+            "verified_bytes": self.verified_bytes,
             "writes_per_run": writes,
             "write_gbits": self.write_gbits,
             "write_gbits_median": quantile(&self.write_gbits, 0.5),
