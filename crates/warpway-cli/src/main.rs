@@ -5,6 +5,7 @@ mod bench;
 mod doctor;
 mod launch;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -36,7 +37,10 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("warpway: {error:#}");
+            // In one write: `eprintln!` makes one per piece, and a launcher that ends this rank meanwhile would
+            // leave a line that says nothing.
+            let line = format!("warpway: {error:#}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
             ExitCode::FAILURE
         }
     }

@@ -158,6 +158,9 @@ impl Peer {
 
     /// A channel whose requests `service` carries out, by any transport. Both ranks call it.
     ///
+    /// The service keeps semaphore and memories for as long as it lives, also when the channel is gone: a program
+    /// that makes channels in a loop takes a new service for each round, or removes them by their ids.
+    ///
     /// # Errors
     /// `exchange.*`, `proxy.full`.
     #[track_caller]

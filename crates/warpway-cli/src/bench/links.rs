@@ -134,6 +134,9 @@ pub(super) fn others(session: &Session) -> impl Iterator<Item = u32> {
 
 /// What the report calls the transport of the session's links.
 pub(super) fn transport_name(session: &Session) -> &'static str {
+    if session.n_ranks() == 1 {
+        return "none";
+    }
     let shared = others(session)
         .all(|rank| session.peers()[rank as usize].connection().transport() == Transport::SharedMemory);
     if shared { "shared" } else { "tcp" }

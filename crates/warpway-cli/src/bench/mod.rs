@@ -48,10 +48,10 @@ pub(crate) struct Arguments {
     /// Number of ranks; default 4 for barrier and collectives, 2 otherwise
     #[arg(short = 'n', long = "ranks", value_parser = clap::value_parser!(u32).range(1..=1024))]
     n_ranks: Option<u32>,
-    /// Smallest size; suffixes K, M, G
+    /// Smallest size, at least 1; suffixes K, M, G
     #[arg(long, default_value = "8", value_parser = bytes)]
     min_bytes: u64,
-    /// Largest size
+    /// Largest size, up to 1024G
     #[arg(long, default_value = "64M", value_parser = bytes)]
     max_bytes: u64,
     /// Factor between sizes
@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "21", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batches: u32,
     /// Producers of the FIFO benchmark
-    #[arg(long, default_value = "1,4", value_delimiter = ',')]
+    #[arg(long, default_value = "1,4", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=256))]
     producers: Vec<u32>,
     /// Print one JSON document in place of the table
     #[arg(long)]
@@ -214,8 +214,14 @@ fn bytes(text: &str) -> Result<u64, String> {
         _ => (digits, 0),
     };
     let value: u64 = number.parse().map_err(|_| format!("`{text}` is not a size such as 8, 64K or 1G"))?;
-    value.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` does not fit 64 bits"))
+    value
+        .checked_mul(1 << shift)
+        .filter(|bytes| *bytes <= MAX_BYTES)
+        .ok_or_else(|| format!("`{text}` is more than 1024G"))
 }
+
+/// Sizes are rounded up and multiplied by small numbers on their way; up to here nothing overflows.
+const MAX_BYTES: u64 = 1 << 40;
 
 #[cfg(test)]
 mod tests {
@@ -230,5 +236,6 @@ mod tests {
         );
         assert_eq!([read("1GiB"), read("2KB"), read("9b")], [Some(1 << 30), Some(2048), Some(9)]);
         assert_eq!([read(""), read("k"), read("-1"), read("1.5M"), read("20000000000G")], [None; 5]);
+        assert_eq!([read("1024G"), read("1025G"), read("18446744073709551615")], [Some(1 << 40), None, None]);
     }
 }

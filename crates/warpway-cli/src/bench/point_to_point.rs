@@ -9,7 +9,12 @@ use super::{Arguments, What};
 
 pub(super) fn run(what: What, session: &Session, arguments: &Arguments, report: &mut Report) -> Result<()> {
     if session.n_ranks() < 2 {
-        return Ok(());
+        return Err(warpway::core::Unavailable {
+            what: name(what).into(),
+            why: "there is one rank, and it goes between two".into(),
+            hint: "use -n 2",
+        }
+        .into());
     }
     let sizes = match what {
         What::PingPong => vec![8],

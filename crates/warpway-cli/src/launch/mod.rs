@@ -92,6 +92,9 @@ impl Arguments {
     }
 }
 
+/// Longest time limit, about 31 years: it can be added to any point in time.
+const MAX_LENGTH: Duration = Duration::from_secs(1_000_000_000);
+
 /// Runs the job; the launcher's exit code.
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<u8> {
     event_loop::run(&arguments)
@@ -99,5 +102,28 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<u8> {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))
+    let length = Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))?;
+    if length > MAX_LENGTH {
+        return Err(format!("`{text}` is more than {} seconds", MAX_LENGTH.as_secs()));
+    }
+    // Rounding must not make it "no limit".
+    if length.is_zero() && seconds > 0.0 {
+        return Err(format!("`{text}` is less than a nanosecond"));
+    }
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_lengths_that_can_be_added_to_a_point_in_time() {
+        assert_eq!(seconds("0"), Ok(Duration::ZERO));
+        assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(seconds("1e9"), Ok(MAX_LENGTH));
+        for bad in ["1000000001", "1.8e19", "1e300", "inf", "nan", "-1", "1e-10", "5s", ""] {
+            assert!(seconds(bad).is_err(), "{bad:?}");
+        }
+    }
 }

@@ -5,6 +5,10 @@ use std::time::Duration;
 use crate::error::{ErrorCode, seconds};
 use crate::trace::Operation;
 
+/// Ranks of a job at most. Tables have a place for each of them before anybody has checked in, so a mistyped
+/// world size must not be tried.
+pub const MAX_RANKS: u32 = 1 << 20;
+
 /// Joining a job or exchanging messages with its ranks.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -16,7 +20,9 @@ pub enum BootstrapError {
         why: &'static str,
     },
     /// Rank and world size do not fit each other.
-    #[error("rank {rank} of {n_ranks} is not valid: ranks are 0..n_ranks and there is at least one")]
+    #[error(
+        "rank {rank} of {n_ranks} is not valid: ranks are 0..n_ranks, and there are 1 to {MAX_RANKS} of them"
+    )]
     Rank {
         /// The rank given.
         rank: u32,
@@ -172,6 +178,11 @@ pub enum BootstrapError {
 }
 
 impl BootstrapError {
+    /// `bootstrap.rank` unless such a rank can exist.
+    pub(crate) fn check_rank(rank: u32, n_ranks: u32) -> Result<(), Self> {
+        if rank < n_ranks && n_ranks <= MAX_RANKS { Ok(()) } else { Err(Self::Rank { rank, n_ranks }) }
+    }
+
     /// The numeric code.
     pub fn code(&self) -> ErrorCode {
         match self {

@@ -32,7 +32,7 @@ mod unique_id;
 
 pub use address::RootAddress;
 pub use control::{ControlPlane, DescriptorOffer, MessageSink, ScopeGuard, ScopeId, Subscription};
-pub use error::BootstrapError;
+pub use error::{BootstrapError, MAX_RANKS};
 pub use identity::{HostIdentity, ProcessIdentity};
 pub use interfaces::{AddressFamily, Interface, InterfaceAddress, InterfaceChoice, NameFilter};
 pub use join::{Admission, JobSecret, JoinPlan, RootLocation};

@@ -118,9 +118,7 @@ impl JoinPlan {
     /// name does not resolve or the interface does not exist.
     pub fn at_address(address: &RootAddress, seat: Seat, config: &Config, host: &dyn Host) -> Result<Self> {
         let Seat { rank, n_ranks, one_host } = seat;
-        if rank >= n_ranks {
-            return Err(BootstrapError::Rank { rank, n_ranks }.into());
-        }
+        BootstrapError::check_rank(rank, n_ranks)?;
         let written = address.to_string();
         let job_id = config.job_id.as_deref().unwrap_or_default();
         let facts = [written.as_bytes(), job_id.as_bytes()];

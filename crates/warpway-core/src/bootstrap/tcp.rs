@@ -139,9 +139,7 @@ impl TcpBootstrap {
 
     fn initialize(plan: &JoinPlan, options: &JoinOptions) -> Result<Self> {
         let JoinPlan { rank, n_ranks, .. } = *plan;
-        if rank >= n_ranks {
-            return Err(BootstrapError::Rank { rank, n_ranks }.into());
-        }
+        BootstrapError::check_rank(rank, n_ranks)?;
         let deadline = options.timeout.start();
         let root = plan
             .hosts_root()

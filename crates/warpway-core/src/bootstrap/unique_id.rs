@@ -162,9 +162,7 @@ impl UniqueId {
         token: Option<&[u8]>,
         interfaces: InterfaceChoice,
     ) -> Result<JoinPlan, BootstrapError> {
-        if rank >= n_ranks {
-            return Err(BootstrapError::Rank { rank, n_ranks });
-        }
+        BootstrapError::check_rank(rank, n_ranks)?;
         Ok(JoinPlan {
             rank,
             n_ranks,
@@ -324,7 +322,7 @@ mod tests {
         let id = UniqueId::new(&[address("10.0.0.1:1")], None).unwrap();
         let plan = |rank, n_ranks| id.plan(rank, n_ranks, None, InterfaceChoice::default());
         assert_eq!(plan(2, 3).unwrap().rank, 2);
-        for (rank, n_ranks) in [(3, 3), (0, 0), (u32::MAX, 1)] {
+        for (rank, n_ranks) in [(3, 3), (0, 0), (u32::MAX, 1), (0, (1 << 20) + 1), (0, u32::MAX)] {
             assert_eq!(plan(rank, n_ranks).unwrap_err().id(), "bootstrap.rank");
         }
     }

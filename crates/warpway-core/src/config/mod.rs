@@ -128,7 +128,8 @@ mod tests {
             "WARPWAY_EP_SENTINEL" => "num_experts",
             "WARPWAY_IBV_MODE" => "host-no-atomic",
             "WARPWAY_NCCL_VERSION" => "22907",
-            // Also a power of two, a port, a boolean, a name.
+            "WARPWAY_FIFO_SIZE" => "2",
+            // Also a port, a boolean, a name.
             _ => "1",
         }
     }

@@ -150,11 +150,11 @@ settings! {
         "address whose subnet is preferred among interfaces; never the root's address";
     "WARPWAY_RANK" rank: Option<u32> = None, "", [], optional(whole), Now,
         "this rank; if not set, what the launcher says (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID)";
-    "WARPWAY_WORLD_SIZE" world_size: Option<u32> = None, "", [], optional(positive), Now,
+    "WARPWAY_WORLD_SIZE" world_size: Option<u32> = None, "", [], optional(world_size), Now,
         "how many ranks the job has; goes with WARPWAY_RANK";
     "WARPWAY_LOCAL_RANK" local_rank: Option<u32> = None, "", [], optional(whole), Now,
         "this rank among those of its host; if not set, what the launcher says";
-    "WARPWAY_LOCAL_WORLD_SIZE" local_world_size: Option<u32> = None, "", [], optional(positive), Now,
+    "WARPWAY_LOCAL_WORLD_SIZE" local_world_size: Option<u32> = None, "", [], optional(world_size), Now,
         "ranks on this host; if it is all of them, they meet at an abstract Unix socket";
     "WARPWAY_JOB_ID" job_id: Option<String> = None, "", [], optional(text), Now,
         "names the job, so that jobs of one user do not meet; if not set, what the launcher says";
@@ -181,8 +181,8 @@ settings! {
         milliseconds, Now, "milliseconds for waits inside kernels; 0 = until failure or abort";
     "WARPWAY_ENGINE" engine: EngineChoice = EngineChoice::Auto, "auto", [], engine, Now,
         "auto, cuda or host; auto takes CUDA if its driver loads and shows a device";
-    "WARPWAY_FIFO_SIZE" fifo_size: u64 = 512, "512", [], power_of_two, Now,
-        "triggers that a proxy's FIFO holds; a power of two";
+    "WARPWAY_FIFO_SIZE" fifo_size: u64 = 512, "512", [], fifo_size, Now,
+        "triggers that a proxy's FIFO holds; a power of two, 2 to 1048576";
 
     "WARPWAY_TRACE_DIR" trace_dir: Option<PathBuf> = None, "", [], optional(path), Now,
         "folder for dumps of the flight recorder; off if not set";

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::bootstrap::{AddressFamily, NameFilter, RootAddress};
+use crate::bootstrap::{AddressFamily, MAX_RANKS, NameFilter, RootAddress};
 use crate::deadline::Timeout;
+use crate::fifo::MAX_FIFO_SIZE;
 
 /// A secret shared by the ranks of a job. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
@@ -120,8 +121,18 @@ pub(super) fn port(text: &str) -> Parsed<u16> {
     whole(text).ok().filter(|n| *n > 0).ok_or_else(|| "a port, 1 to 65535".into())
 }
 
-pub(super) fn power_of_two(text: &str) -> Parsed<u64> {
-    whole(text).ok().filter(|n: &u64| n.is_power_of_two()).ok_or_else(|| "a power of two".into())
+pub(super) fn fifo_size(text: &str) -> Parsed<u64> {
+    whole(text)
+        .ok()
+        .filter(|n: &u64| n.is_power_of_two() && (2..=MAX_FIFO_SIZE).contains(n))
+        .ok_or_else(|| format!("a power of two from 2 to {MAX_FIFO_SIZE}"))
+}
+
+pub(super) fn world_size(text: &str) -> Parsed<u32> {
+    whole(text)
+        .ok()
+        .filter(|n| (1..=MAX_RANKS).contains(n))
+        .ok_or_else(|| format!("a number of ranks, 1 to {MAX_RANKS}, in decimal digits"))
 }
 
 /// A number of bytes, with one of the units of 1024 if wanted.
@@ -249,7 +260,12 @@ mod tests {
             assert!(whole::<u32>(bad).is_err(), "{bad:?}");
         }
         assert!(port("0").is_err() && port("65536").is_err() && port("65535") == Ok(65535));
-        assert!(power_of_two("0").is_err() && power_of_two("48").is_err() && power_of_two("64") == Ok(64));
+        for bad in ["0", "1", "48", "2097152", "9223372036854775808"] {
+            assert!(fifo_size(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!((fifo_size("2"), fifo_size("64"), fifo_size("1048576")), (Ok(2), Ok(64), Ok(1 << 20)));
+        assert!(world_size("0").is_err() && world_size("1048577").is_err());
+        assert_eq!((world_size("1"), world_size("1048576")), (Ok(1), Ok(1 << 20)));
     }
 
     #[test]

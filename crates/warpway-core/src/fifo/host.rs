@@ -33,7 +33,7 @@ impl Fifo {
     /// An empty FIFO of `size` elements. Waits of producers end when the health of `waiter` fails.
     ///
     /// # Errors
-    /// `fifo.size` unless the size is a power of two from 2 to 2^32.
+    /// `fifo.size` unless the size is a power of two from 2 to [`MAX_FIFO_SIZE`](super::MAX_FIFO_SIZE).
     pub fn new(size: u64, waiter: Waiter) -> Result<Self, ProxyError> {
         Ok(Self { ring: Arc::new(Ring::new(size)?), waiter, tail: 0, seen: false })
     }

@@ -37,5 +37,8 @@ pub use host::{Fifo, FifoHandle};
 pub use id::{MemoryId, SemaphoreId};
 pub use trigger::{EncodedTrigger, Trigger, TriggerKind};
 
+/// Elements of a FIFO at most: 64 MiB. Taken when it is made, so a mistyped size must not be tried.
+pub const MAX_FIFO_SIZE: u64 = 1 << 20;
+
 /// Elements of a FIFO where nothing else is asked for.
 pub const DEFAULT_FIFO_SIZE: u64 = 512;

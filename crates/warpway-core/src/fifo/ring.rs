@@ -2,6 +2,7 @@
 
 use crossbeam_utils::CachePadded;
 
+use super::MAX_FIFO_SIZE;
 use super::trigger::{COMMIT, EncodedTrigger};
 use crate::proxy::ProxyError;
 use crate::sync::{AtomicU64, Ordering};
@@ -64,8 +65,7 @@ impl Ring {
     pub(super) fn new(size: u64) -> Result<Self, ProxyError> {
         let refused = ProxyError::FifoSize { size };
         let slots = match usize::try_from(size) {
-            // 2^32 elements are 256 GiB.
-            Ok(slots) if size.is_power_of_two() && (2..=1 << 32).contains(&size) => slots,
+            Ok(slots) if size.is_power_of_two() && (2..=MAX_FIFO_SIZE).contains(&size) => slots,
             _ => return Err(refused),
         };
         Ok(Self {
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn sizes_are_powers_of_two() {
-        for size in [0, 1, 3, 511, 513, u64::MAX, 1 << 33, 1 << 63] {
+        for size in [0, 1, 3, 511, 513, u64::MAX, 1 << 21, 1 << 33, 1 << 63] {
             assert_eq!(Ring::new(size).err().map(|e| e.id()), Some("fifo.size"), "{size}");
         }
         for size in [2, 4, 512] {

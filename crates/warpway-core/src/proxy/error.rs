@@ -6,8 +6,11 @@ use crate::error::ErrorCode;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProxyError {
-    /// A FIFO whose size is not a power of two.
-    #[error("a FIFO of {size} elements is not possible: the size must be a power of two, at least 2")]
+    /// A FIFO whose size is not a power of two, or is out of range.
+    #[error(
+        "a FIFO of {size} elements is not possible: the size must be a power of two from 2 to {}",
+        crate::fifo::MAX_FIFO_SIZE
+    )]
     FifoSize {
         /// The size asked for.
         size: u64,
