@@ -17,7 +17,7 @@ use rustix::{
 use super::{
     Arguments,
     guard::Guard,
-    job::{Action, Job},
+    job::{Action, Job, Limits},
     leftovers::Family,
     output::{Output, Stream, Style},
     ranks::{Program, Rank},
@@ -101,7 +101,8 @@ impl EventLoop {
         }
         let now = Instant::now();
         let pids = ranks.iter().map(|rank| rank.group().as_raw_nonzero().get()).collect();
-        let mut job = Job::new(pids, now, arguments.timeout, arguments.grace);
+        let limits = Limits { timeout: arguments.timeout, wait: arguments.wait, grace: arguments.grace };
+        let mut job = Job::new(pids, now, limits);
         if let Some(error) = failure {
             job.on_start_failure(now, error.exit_code, error.reason);
         }

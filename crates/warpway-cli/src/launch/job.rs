@@ -30,6 +30,10 @@ pub(super) enum Action {
 #[derive(Debug, PartialEq)]
 enum Phase {
     Running,
+    /// A rank failed; the others may say what they saw of it.
+    Failing {
+        stop_at: Instant,
+    },
     /// All ranks ended well.
     Lingering {
         until: Instant,
@@ -44,12 +48,22 @@ enum Phase {
     Over,
 }
 
+/// How long a job may do what.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// The whole job; zero is no limit.
+    pub(super) timeout: Duration,
+    /// Ranks may end by themselves after another one failed.
+    pub(super) wait: Duration,
+    /// From SIGTERM to SIGKILL.
+    pub(super) grace: Duration,
+}
+
 /// One job from its start to its end.
 pub(super) struct Job {
     pids: Vec<i32>,
     endings: Vec<Option<Ending>>,
-    grace: Duration,
-    timeout: Duration,
+    limits: Limits,
     timeout_at: Option<Instant>,
     begin: Instant,
     phase: Phase,
@@ -58,8 +72,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// A job whose ranks have just been started; `timeout` zero means none.
-    pub(super) fn new(pids: Vec<i32>, now: Instant, timeout: Duration, grace: Duration) -> Self {
+    /// A job whose ranks have just been started.
+    pub(super) fn new(pids: Vec<i32>, now: Instant, limits: Limits) -> Self {
         let actions = (0u32..)
             .zip(&pids)
             .map(|(rank, pid)| Action::Report(Event::Started { rank, pid: *pid }))
@@ -67,9 +81,8 @@ impl Job {
         Self {
             endings: vec![None; pids.len()],
             pids,
-            grace,
-            timeout,
-            timeout_at: if timeout.is_zero() { None } else { now.checked_add(timeout) },
+            limits,
+            timeout_at: if limits.timeout.is_zero() { None } else { now.checked_add(limits.timeout) },
             begin: now,
             phase: Phase::Running,
             cause: None,
@@ -106,7 +119,8 @@ impl Job {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Running => self.timeout_at,
-            Phase::Lingering { until: at }
+            Phase::Failing { stop_at: at }
+            | Phase::Lingering { until: at }
             | Phase::Ending { kill_at: at }
             | Phase::Killed { give_up_at: at } => Some(at),
             Phase::Over => None,
@@ -142,10 +156,13 @@ impl Job {
         if let Some(cause) = first
             && self.phase == Phase::Running
         {
-            self.end(now, cause, Signal::TERM);
+            self.cause = Some(cause);
+            self.phase = Phase::Failing { stop_at: now + self.limits.wait };
         }
-        if self.phase == Phase::Running && self.all_ended() {
-            self.phase = Phase::Lingering { until: now + LINGER };
+        match self.phase {
+            Phase::Running if self.all_ended() => self.phase = Phase::Lingering { until: now + LINGER },
+            Phase::Failing { stop_at } if self.all_ended() || now >= stop_at => self.stop(now, Signal::TERM),
+            _ => {}
         }
     }
 
@@ -171,6 +188,7 @@ impl Job {
             Phase::Running | Phase::Lingering { .. } if ends => {
                 self.end(now, Cause::Signal(signal.as_raw()), signal);
             }
+            Phase::Failing { .. } if ends => self.stop(now, signal),
             // Somebody at a terminal has no patience left.
             Phase::Ending { .. } if signal == Signal::INT => self.kill(now),
             Phase::Over => {}
@@ -185,9 +203,10 @@ impl Job {
     pub(super) fn on_time(&mut self, now: Instant) {
         match self.phase {
             Phase::Running if self.timeout_at.is_some_and(|at| now >= at) => {
-                let cause = Cause::Timeout { seconds: self.timeout.as_secs_f64() };
+                let cause = Cause::Timeout { seconds: self.limits.timeout.as_secs_f64() };
                 self.end(now, cause, Signal::TERM);
             }
+            Phase::Failing { stop_at } if now >= stop_at => self.stop(now, Signal::TERM),
             Phase::Ending { kill_at } if now >= kill_at => self.kill(now),
             Phase::Killed { give_up_at } if now >= give_up_at => self.phase = Phase::Over,
             _ => {}
@@ -216,19 +235,26 @@ impl Job {
     }
 
     fn end(&mut self, now: Instant, cause: Cause, signal: Signal) {
-        let running = u32::try_from(self.running().count()).unwrap_or(u32::MAX);
-        self.actions.push(Action::Report(Event::Stopping {
-            cause: cause.clone(),
-            signal: signal.as_raw(),
-            running,
-            grace_seconds: self.grace.as_secs_f64(),
-        }));
         self.cause = Some(cause);
+        self.stop(now, signal);
+    }
+
+    /// Ends what still runs, for the cause that is known.
+    fn stop(&mut self, now: Instant, signal: Signal) {
+        let running = u32::try_from(self.running().count()).unwrap_or(u32::MAX);
+        if let Some(cause) = self.cause.clone() {
+            self.actions.push(Action::Report(Event::Stopping {
+                cause,
+                signal: signal.as_raw(),
+                running,
+                grace_seconds: self.limits.grace.as_secs_f64(),
+            }));
+        }
         self.ask_to_end(now, signal);
     }
 
     fn ask_to_end(&mut self, now: Instant, signal: Signal) {
-        self.phase = Phase::Ending { kill_at: now + self.grace };
+        self.phase = Phase::Ending { kill_at: now + self.limits.grace };
         self.actions.push(Action::Signal(signal));
         // A stopped process acts on it only when it is continued.
         self.actions.push(Action::Signal(Signal::CONT));
@@ -246,10 +272,11 @@ mod tests {
     use super::*;
 
     const GRACE: Duration = Duration::from_secs(5);
+    const WAIT: Duration = Duration::from_secs(1);
 
     fn started(n: i32, timeout: Duration) -> (Job, Instant) {
         let now = Instant::now();
-        let mut job = Job::new((100..100 + n).collect(), now, timeout, GRACE);
+        let mut job = Job::new((100..100 + n).collect(), now, Limits { timeout, wait: WAIT, grace: GRACE });
         assert_eq!(job.take_actions().len(), n as usize);
         (job, now)
     }
@@ -280,19 +307,50 @@ mod tests {
     fn the_first_failure_ends_the_others_and_is_the_outcome() {
         let (mut job, now) = started(3, Duration::ZERO);
         job.on_ended(now, &[(1, Ending::Code(3))]);
+        job.on_time(now + WAIT / 2);
+        assert_eq!(signals(&mut job), [], "the others may notice it themselves");
+        assert_eq!(job.deadline(), Some(now + WAIT));
+        job.on_time(now + WAIT);
         assert_eq!(signals(&mut job), [Signal::TERM, Signal::CONT]);
-        assert_eq!(job.deadline(), Some(now + GRACE));
-        job.on_ended(now, &[(0, Ending::Signal(15))]);
-        job.on_time(now + GRACE / 2);
+        let kill_at = now + WAIT + GRACE;
+        assert_eq!(job.deadline(), Some(kill_at));
+        job.on_ended(now + WAIT, &[(0, Ending::Signal(15))]);
+        job.on_time(now + WAIT + GRACE / 2);
         assert_eq!(signals(&mut job), []);
-        job.on_time(now + GRACE);
+        job.on_time(kill_at);
         assert_eq!(
             job.take_actions(),
             [Action::Report(Event::Killing { ranks: vec![2] }), Action::Signal(Signal::KILL)]
         );
-        job.on_ended(now + GRACE, &[(2, Ending::Signal(9))]);
-        job.on_leftovers(now + GRACE, &[]);
+        job.on_ended(kill_at, &[(2, Ending::Signal(9))]);
+        job.on_leftovers(kill_at, &[]);
         assert!(job.is_over());
+        assert_eq!(job.exit_code(), 3);
+    }
+
+    #[test]
+    fn ranks_that_notice_a_failure_end_by_themselves() {
+        let (mut job, now) = started(3, Duration::ZERO);
+        job.on_ended(now, &[(2, Ending::Signal(9))]);
+        job.on_ended(now + WAIT / 4, &[(0, Ending::Code(42))]);
+        assert_eq!(signals(&mut job), []);
+        assert_eq!(job.deadline(), Some(now + WAIT), "later failures do not prolong it");
+        job.on_ended(now + WAIT / 2, &[(1, Ending::Code(42))]);
+        // To what the ranks left behind.
+        assert_eq!(signals(&mut job), [Signal::TERM, Signal::CONT]);
+        job.on_leftovers(now + WAIT / 2, &[]);
+        assert!(job.is_over());
+        assert_eq!(job.exit_code(), 137);
+    }
+
+    #[test]
+    fn a_signal_cuts_the_wait_after_a_failure_short() {
+        let (mut job, now) = started(2, Duration::ZERO);
+        job.on_ended(now, &[(1, Ending::Code(3))]);
+        job.on_signal(now, Signal::INT);
+        assert_eq!(signals(&mut job), [Signal::INT, Signal::CONT]);
+        assert_eq!(job.deadline(), Some(now + GRACE));
+        job.on_ended(now, &[(0, Ending::Signal(2))]);
         assert_eq!(job.exit_code(), 3);
     }
 

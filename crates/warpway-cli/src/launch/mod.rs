@@ -34,7 +34,8 @@ pub(crate) use guard::{COMMAND as GUARD_COMMAND, GuardArguments, run as run_guar
 ///
 /// Output arrives in whole lines with the rank in front, standard output and standard error each on its own.
 /// INT, TERM, HUP, QUIT, USR1, USR2, TSTP and CONT are passed on to all ranks. When a rank fails, the others
-/// get SIGTERM and, after a grace period, SIGKILL, with everything they started.
+/// have a moment to say what they saw of it; then they get SIGTERM and, after a grace period, SIGKILL, with
+/// everything they started.
 #[derive(Args)]
 #[command(after_long_help = "\
 Exit code:
@@ -59,6 +60,9 @@ pub(crate) struct Arguments {
     /// End the job if it takes longer; 0 is no limit
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     timeout: Duration,
+    /// Time for ranks to end by themselves after one failed, before SIGTERM (as `srun --wait`)
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    wait: Duration,
     /// Time between SIGTERM and SIGKILL for ranks that are to end
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     grace: Duration,
@@ -83,6 +87,7 @@ impl Arguments {
             n_ranks,
             host_memory: false,
             timeout: Duration::ZERO,
+            wait: Duration::from_secs(1),
             grace: Duration::from_secs(5),
             tag_output: false,
             no_prefix: true,

@@ -37,6 +37,25 @@ fn a_failing_rank_takes_everybody_along() {
     assert_eq!(processes_with(&entry), Vec::<u32>::new());
 }
 
+#[test]
+fn ranks_have_time_to_say_what_they_saw_of_a_failure() {
+    let script = "[ $WARPWAY_RANK = 0 ] && exit 4; sleep 0.3; echo noticed; exit 42";
+    let output = run_script(&["-n", "3", "--wait", "60"], script);
+    assert_eq!(output.status.code(), Some(4));
+    let mut lines: Vec<&str> = text(&output.stdout).lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[1] noticed", "[2] noticed"]);
+    assert!(!text(&output.stderr).contains("SIGTERM"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn without_a_wait_ranks_are_ended_at_once() {
+    let script = "[ $WARPWAY_RANK = 0 ] && exit 4; exec sleep 1000";
+    let output = run_script(&["-n", "2", "--wait", "0"], script);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(text(&output.stderr).contains("sent SIGTERM to the 1 running rank"), "{}", text(&output.stderr));
+}
+
 /// Rank 0 fails once ranks 1 and 2 are prepared for SIGTERM by `trap`.
 fn fail_when_prepared(trap: &str) -> Output {
     let folder = std::env::temp_dir().join(format!("warpway-launch-grace-{}", std::process::id()));
