@@ -105,7 +105,10 @@ pub struct Unavailable {
 }
 
 /// Any error of the core and its engines.
-#[derive(Debug, Clone, thiserror::Error)]
+///
+/// Its `Debug` is its message too, because `fn main() -> warpway::Result<()>` and `unwrap` print that; the
+/// structure is in the variants, whose `Debug` shows it.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Joining a job or exchanging messages with its ranks.
@@ -233,6 +236,12 @@ impl Error {
             },
             other => other.peer(),
         }
+    }
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
     }
 }
 

@@ -58,7 +58,7 @@ pub use warpway_core::memory::{Access, Element, RegisteredMemory};
 pub use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
 pub use warpway_core::semaphore::{Host2HostSemaphore, Semaphore};
 pub use warpway_core::transport::{Device, Transport, TransportFlags};
-pub use warpway_core::{Deadline, Error, ErrorCode, Failure, Result, Timeout};
+pub use warpway_core::{Cause, Deadline, Error, ErrorCode, Failure, Result, Timeout};
 pub use warpway_host::{Block, BlockChannel, BlockSemaphore, HostBuffer, Ll8, Ll16, Share};
 
 /// The sample of the project's page.
