@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -166,9 +166,12 @@ impl Report {
     }
 }
 
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('═').junction('═'));
+
+/// Columns in which no row has a figure are left out.
 fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(STYLE);
     table.set_header([
         "benchmark",
         "transport",
@@ -201,5 +204,38 @@ fn table(rows: &[Row]) -> Table {
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    let empty = [
+        rows.iter().all(|row| row.bytes == 0),
+        rows.iter().all(|row| row.gb_per_s.is_none()),
+        rows.iter().all(|row| row.bus_gb_per_s.is_none()),
+        rows.iter().all(|row| row.million_per_s.is_none()),
+    ];
+    for (index, empty) in [3, 7, 8, 9].into_iter().zip(empty) {
+        if let Some(column) = table.column_mut(index).filter(|_| empty) {
+            column.set_constraint(ColumnConstraint::Hidden);
+        }
+    }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_line_per_row_and_no_empty_columns() {
+        let samples = || Samples::new(vec![2.0; 3]);
+        let mut all_gather = Row::new("all_gather", 4096, &samples());
+        all_gather.transport = "shared";
+        all_gather.bus_gb_per_s = Some(1.5);
+        let shown = table(&[Row::new("barrier", 0, &samples()), all_gather]).to_string();
+        let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines.len(), 4, "{shown}");
+        assert_eq!(
+            lines[0].join(" "),
+            "benchmark transport blocks bytes median µs min µs p99 µs GB/s bus GB/s wrong"
+        );
+        assert_eq!(lines[2].join(" "), "barrier none 1 2.000 2.000 2.000 0");
+        assert_eq!(lines[3].join(" "), "all_gather shared 1 4096 2.000 2.000 2.000 2.048 1.500 0");
+    }
 }
