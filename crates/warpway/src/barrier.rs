@@ -1,6 +1,7 @@
 //! A barrier on semaphores.
 
 use warpway_core::semaphore::Semaphore;
+use warpway_core::transport::Transport;
 use warpway_core::{Result, Timeout};
 
 use crate::communicator::Communicator;
@@ -40,7 +41,7 @@ struct Round {
 }
 
 impl Barrier {
-    pub(crate) fn new(comm: &Communicator) -> Result<Self> {
+    pub(crate) fn new(comm: &Communicator, transport: Option<Transport>) -> Result<Self> {
         let (rank, n) = (u64::from(comm.rank()), u64::from(comm.n_ranks()));
         // Ranks as u64: rank + distance may exceed 32 bits' half otherwise.
         let at = |position: u64| (position % n) as u32;
@@ -51,7 +52,7 @@ impl Barrier {
             // Every rank starts both exchanges before it waits, so no order of ranks can deadlock. With two
             // ranks, or at half the ring, both neighbours are one peer: the first exchange here is "to me"
             // there, so one semaphore pair serves both directions.
-            let connect = |peer| comm.core().connect(comm.endpoint(peer, None)?, peer, Peer::TAG);
+            let connect = |peer| comm.core().connect(comm.endpoint(peer, transport)?, peer, Peer::TAG);
             let deadline = comm.setup_deadline();
             let build = |connection, peer| comm.core().build_semaphore(connection, peer, Peer::TAG);
             let round = if next == previous {

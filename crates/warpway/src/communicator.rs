@@ -237,7 +237,15 @@ impl Communicator {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn make_barrier(&self) -> Result<Barrier> {
-        Barrier::new(self)
+        Barrier::new(self, None)
+    }
+
+    /// The same by a transport of the caller's choice, the same on all ranks.
+    ///
+    /// # Errors
+    /// As [`make_barrier`](Self::make_barrier).
+    pub fn make_barrier_by(&self, transport: Transport) -> Result<Barrier> {
+        Barrier::new(self, Some(transport))
     }
 
     /// Returns once every rank has called it. Through the bootstrap: for set-up, not for loops.

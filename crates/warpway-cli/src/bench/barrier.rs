@@ -1,6 +1,6 @@
 //! The barrier on semaphores.
 
-use warpway::Result;
+use warpway::{Barrier, Result};
 
 use super::Arguments;
 use super::links::transport_name;
@@ -9,17 +9,23 @@ use super::session::Session;
 
 pub(super) fn run(session: &Session, arguments: &Arguments, report: &mut Report) -> Result<()> {
     report.begin("barrier", 0);
-    let samples = session.time(arguments.batches, || session.barrier().wait())?;
+    let barrier = match arguments.transport.transport() {
+        Some(transport) => session.comm().make_barrier_by(transport)?,
+        None => session.comm().make_barrier()?,
+    };
+    let samples = session.time(arguments.batches, || barrier.wait())?;
+    // Nobody drops its semaphores while a peer still waits.
+    session.barrier().wait()?;
     let mut row = Row::new("barrier", 0, &samples);
     row.transport = transport_name(session);
-    row.errors = session.sum(early_leavers(session)?)?;
+    row.errors = session.sum(early_leavers(session, &barrier)?)?;
     report.push(row);
     Ok(())
 }
 
 /// Nobody may leave a barrier before everybody has entered it: every rank raises the others' counters, passes
 /// the barrier, and must find all of theirs.
-fn early_leavers(session: &Session) -> Result<u64> {
+fn early_leavers(session: &Session, barrier: &Barrier) -> Result<u64> {
     const ROUNDS: u64 = 100;
     let entered = session.comm().alloc::<u64>(u64::from(session.n_ranks()))?;
     let mut remotes = Vec::new();
@@ -36,7 +42,7 @@ fn early_leavers(session: &Session) -> Result<u64> {
             peer.connection().atomic_add(remote, u64::from(session.rank()) * 8, 1)?;
             peer.connection().flush(deadline())?;
         }
-        session.barrier().wait()?;
+        barrier.wait()?;
         let mut counters = vec![0; session.n_ranks() as usize];
         entered.read(0, &mut counters)?;
         wrong += counters.iter().filter(|counter| **counter < round).count() as u64;
