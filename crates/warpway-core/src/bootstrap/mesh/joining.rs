@@ -25,7 +25,13 @@ pub(super) struct Joining {
     pub(super) started: Instant,
     /// Who binds the root, if the plan says so.
     pub(super) root_rank: Option<u32>,
+    /// Ranks whose links have broken, and when that is their death. Until then the root may say that they
+    /// gave up because of another rank: it hears of every death, but on another socket.
+    pub(super) suspects: Vec<(u32, Instant)>,
 }
+
+/// How long the root's word is awaited after a link has broken. Well below the time limits of set-up.
+const VERDICT_WAIT: Duration = Duration::from_millis(300);
 
 impl Service {
     /// The root has authenticated itself; it sees this rank at `seen_as`, which is a good address for others.
@@ -82,13 +88,27 @@ impl Service {
     }
 
     pub(super) fn join_due(&self) -> Option<Instant> {
-        self.joining.as_ref().and_then(|j| j.machine.next_tick())
+        let joining = self.joining.as_ref()?;
+        joining.suspects.iter().map(|(_, at)| *at).chain(joining.machine.next_tick()).min()
+    }
+
+    /// The link of `peer` has ended without goodbye. True if that is no news of a death yet.
+    pub(super) fn suspect(&mut self, peer: u32, now: Instant) -> bool {
+        let Some(joining) = &mut self.joining else { return false };
+        if joining.suspects.iter().all(|(suspect, _)| *suspect != peer) {
+            joining.suspects.push((peer, now + VERDICT_WAIT));
+        }
+        true
     }
 
     /// Does what the machine asks for.
     pub(super) fn join(&mut self, now: Instant) {
         if let Some(joining) = &mut self.joining {
             joining.machine.tick(now);
+            let dead = joining.suspects.iter().find(|(_, at)| now >= *at).map(|(peer, _)| *peer);
+            if let Some(peer) = dead {
+                self.died(peer, None);
+            }
         }
         while let Some(action) = self.joining.as_mut().and_then(|j| j.machine.poll_action()) {
             match action {
@@ -114,10 +134,15 @@ impl Service {
                 Action::Joined(table) => {
                     // Set once: the machine says so once.
                     let _ = self.shared.peers.set(table.iter().map(|info| (**info).clone()).collect());
-                    if let Some(token) = self.joining.take().and_then(|j| j.connection) {
+                    let Joining { connection, suspects, .. } = match self.joining.take() {
+                        Some(joining) => joining,
+                        None => return,
+                    };
+                    if let Some(token) = connection {
                         self.forget(token);
                     }
                     self.shared.finish_join(Ok(()));
+                    suspects.into_iter().for_each(|(peer, _)| self.died(peer, None));
                 }
                 Action::Failed(error) => {
                     let error = self.explain(error, now);

@@ -81,7 +81,14 @@ impl Mesh {
             // The address that the root sees may be one that the user has excluded.
             port: port.filter(|_| interfaces.family.is_none() && interfaces.names == NameFilter::Any),
             listeners,
-            joining: Joining { machine, root, connection: None, started: now, root_rank: *root_rank },
+            joining: Joining {
+                machine,
+                root,
+                connection: None,
+                started: now,
+                root_rank: *root_rank,
+                suspects: Vec::new(),
+            },
         })?;
         let thread_shared = Arc::clone(&shared);
         let thread = std::thread::Builder::new()

@@ -498,7 +498,7 @@ impl Service {
             Kind::Root => self.root_lost(),
             Kind::Dialled(peer) | Kind::Accepted(peer) => {
                 if !farewell {
-                    if self.closing.is_none() {
+                    if self.closing.is_none() && !self.suspect(peer, Instant::now()) {
                         self.died(peer, None);
                     }
                 } else if self.peers.get(&peer).is_some_and(|p| p.dialled.is_none() && p.accepted.is_none()) {
@@ -509,7 +509,7 @@ impl Service {
     }
 
     /// A rank is dead; whoever hears it first tells the others.
-    fn died(&mut self, culprit: u32, heard_on: Option<u64>) {
+    pub(super) fn died(&mut self, culprit: u32, heard_on: Option<u64>) {
         if !self.shared.died(culprit) {
             return;
         }
