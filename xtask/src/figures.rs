@@ -10,7 +10,7 @@ use crate::run::root;
 
 const BEGIN: &str = "<!-- figures:begin -->\n";
 /// Programs that show what the machine can give, and compete with nobody.
-const FLOORS: [&str; 2] = ["cache line", "memcpy"];
+const FLOORS: [&str; 1] = ["cache line"];
 const END: &str = "<!-- figures:end -->\n";
 
 /// Checks that README.md shows what the result files say, or writes it.
@@ -66,7 +66,7 @@ fn table(contests: &[ResultFile]) -> String {
         let _ = writeln!(
             rows,
             "| [{}](benchmarks/results/{}.json) | {} | {} | **{}** | {other}{floor} |",
-            what.benchmark,
+            file.contest,
             file.contest,
             what.ranks,
             size(what.bytes),
@@ -83,7 +83,7 @@ fn table(contests: &[ResultFile]) -> String {
         return "No contest has been held yet.\n".into();
     }
     format!(
-        "| operation | ranks | bytes | Warpway | best other |\n|---|--:|--:|--:|--:|\n{rows}\nMedian of the runs' \
+        "| contest | ranks | bytes | Warpway | best other |\n|---|--:|--:|--:|--:|\n{rows}\nMedian of the runs' \
          medians (lowest to highest run). {}.\n",
         origins.join("; ")
     )
@@ -102,8 +102,12 @@ fn best<'a>(series: &[&'a Series]) -> Option<&'a Series> {
 
 fn figure(series: &Series) -> String {
     let (low, high) = series.medians.iter().fold((f64::MAX, f64::MIN), |(a, b), m| (a.min(*m), b.max(*m)));
-    let unit = series.runs[0].unit.text();
-    format!("{} {unit} ({} to {})", digits(series.median), digits(low), digits(high))
+    let (unit, scale) = match series.runs[0].unit {
+        Unit::Microseconds if series.median >= 10_000.0 => ("ms", 1e-3),
+        unit => (unit.text(), 1.0),
+    };
+    let [median, low, high] = [series.median, low, high].map(|value| digits(value * scale));
+    format!("{median} {unit} ({low} to {high})")
 }
 
 /// Three significant digits, never in exponent form.
@@ -167,11 +171,11 @@ mod tests {
         let row = |unit| table(&[contest(unit, &series)]).lines().nth(2).map(str::to_owned).unwrap();
         assert_eq!(
             row("us"),
-            "| [put](benchmarks/results/c.json) | 2 | 64 KiB | **1.00 µs (0.500 to 1.00)** | 3.00 µs (1.50 to 3.00) (other a) |"
+            "| [c](benchmarks/results/c.json) | 2 | 64 KiB | **1.00 µs (0.500 to 1.00)** | 3.00 µs (1.50 to 3.00) (other a) |"
         );
         assert_eq!(
             row("GB/s"),
-            "| [put](benchmarks/results/c.json) | 2 | 64 KiB | **2.00 GB/s (1.00 to 2.00)** | 100 GB/s (50.2 to 100) (other b) |"
+            "| [c](benchmarks/results/c.json) | 2 | 64 KiB | **2.00 GB/s (1.00 to 2.00)** | 100 GB/s (50.2 to 100) (other b) |"
         );
     }
 
@@ -181,10 +185,11 @@ mod tests {
             table(&[contest("us", series)]).lines().nth(2).map(str::to_owned).unwrap()
         };
         let row_of = |end: &str| {
-            format!("| [put](benchmarks/results/c.json) | 2 | 64 KiB | **2.00 µs (1.00 to 2.00)** | {end} |")
+            format!("| [c](benchmarks/results/c.json) | 2 | 64 KiB | **2.00 µs (1.00 to 2.00)** | {end} |")
         };
         let floor = "floor 1.00 µs (0.500 to 1.00) (cache line)";
         assert_eq!(row(&[("warpway 1", 2.0)]), row_of("–"));
+        assert!(row(&[("warpway 1", 20_000.0)]).contains("**20.0 ms (10.0 to 20.0)**"));
         assert_eq!(row(&[("warpway 1", 2.0), ("cache line", 1.0)]), row_of(&format!("–; {floor}")));
         let all = [("cache line", 1.0), ("warpway 1", 2.0), ("other", 3.0)];
         assert_eq!(row(&all), row_of(&format!("3.00 µs (1.50 to 3.00) (other); {floor}")));
