@@ -288,6 +288,26 @@ fn what_was_sent_before_leaving_arrives() {
     });
 }
 
+/// Writing to a rank that has just left fails before its goodbye has been read; that is still no death.
+#[test]
+fn writing_to_a_rank_that_leaves_does_not_make_it_a_death() {
+    for round in 0..40 {
+        let root = unix_root(&format!("writing-{round}"));
+        ranks(2, |rank| {
+            let b = TcpBootstrap::initialize_plan(&plan(&root, rank, 2), options()).unwrap();
+            if rank == 1 {
+                return;
+            }
+            let refused = (0..100_000).find_map(|_| b.send(&[7; 4096], 1, 3, soon()).err());
+            if let Some(error) = refused {
+                assert_eq!((error.id(), error.peer()), ("peer.left", Some(1)), "round {round}: {error}");
+            }
+            let error = b.recv_vec(1, 3, soon()).unwrap_err();
+            assert_eq!((error.id(), error.peer()), ("peer.left", Some(1)), "round {round}: {error}");
+        });
+    }
+}
+
 #[test]
 fn wrong_arguments_are_refused_where_they_are_made() {
     job("arguments", 2, |b| {

@@ -152,6 +152,18 @@ impl Service {
         }
         let written = match connection.link.flush() {
             Ok(written) => written,
+            Err(_) if matches!(connection.kind, Kind::Dialled(_) | Kind::Accepted(_)) => {
+                // The peer has closed its end. What it said before, perhaps goodbye, can still be read, and then
+                // the end: reading decides whether this is a death.
+                connection.shut = true;
+                let wanted_write = std::mem::replace(&mut connection.wants_write, false);
+                if wanted_write
+                    && let Err(errno) = self.poller.modify(connection.link.socket(), token, true, false)
+                {
+                    self.ended(token, Some(errno));
+                }
+                return;
+            }
             Err(errno) => return self.ended(token, Some(errno)),
         };
         let queued = match connection.kind {
