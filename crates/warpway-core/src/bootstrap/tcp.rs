@@ -1,8 +1,9 @@
 //! [`TcpBootstrap`]: joins a job and is its scope 0. [`UniqueIdRoot`]: the other end of a unique id.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::mesh::Mesh;
 use super::root::{RootServer, RootSetup};
@@ -71,8 +72,33 @@ pub struct TcpBootstrap {
     scoped: ScopedBootstrap,
     // Before the mesh: leaving the scope comes before leaving the job.
     _scope: ScopeGuard,
-    mesh: Arc<Mesh>,
+    mesh: LastHold,
     root_strays: u64,
+}
+
+/// How long the end of a bootstrap waits for threads that are about to let go of the control plane.
+const LET_GO: Duration = Duration::from_millis(200);
+
+/// Lets the holder of a bootstrap be the last who holds the mesh. Threads of communicators and engines drop
+/// their references a moment after they have been told to end; were one of them the last, the program might
+/// end before the mesh has said goodbye, and the peers would take that for a death.
+struct LastHold(Arc<Mesh>);
+
+impl Deref for LastHold {
+    type Target = Arc<Mesh>;
+
+    fn deref(&self) -> &Arc<Mesh> {
+        &self.0
+    }
+}
+
+impl Drop for LastHold {
+    fn drop(&mut self) {
+        let end = Instant::now() + LET_GO;
+        while Arc::strong_count(&self.0) > 1 && Instant::now() < end {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
 }
 
 impl TcpBootstrap {
@@ -163,12 +189,12 @@ impl TcpBootstrap {
         let health = Arc::new(Health::new(rank));
         let scope = mesh.open_scope(JOB, &members, Arc::clone(&health))?;
         let scoped = ScopedBootstrap::new(Arc::clone(&mesh) as Arc<dyn ControlPlane>, JOB, members, health)?;
-        Ok(Self { scoped, _scope: scope, mesh, root_strays })
+        Ok(Self { scoped, _scope: scope, mesh: LastHold(mesh), root_strays })
     }
 
     /// The control plane of the job.
     pub fn control(&self) -> Arc<dyn ControlPlane> {
-        Arc::clone(&self.mesh) as Arc<dyn ControlPlane>
+        Arc::clone(&*self.mesh) as Arc<dyn ControlPlane>
     }
 
     /// Health of the job as a whole: fails when a rank dies or [`abort`](Self::abort)s.
