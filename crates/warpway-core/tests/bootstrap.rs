@@ -288,7 +288,8 @@ fn what_was_sent_before_leaving_arrives() {
     });
 }
 
-/// Writing to a rank that has just left fails before its goodbye has been read; that is still no death.
+/// A rank that leaves while another writes to it has left, not died. Does not force the write to fail before the
+/// goodbye has been read.
 #[test]
 fn writing_to_a_rank_that_leaves_does_not_make_it_a_death() {
     for round in 0..40 {
