@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use warpway_core::bootstrap::{
     Admission, Bootstrap, BootstrapError, ControlPlane, InterfaceChoice, JobSecret, JoinOptions, JoinPlan,
-    RootLocation, ScopeId, TcpBootstrap, UniqueId, UniqueIdRoot, join_over,
+    RootLocation, ScopeGuard, ScopeId, TcpBootstrap, UniqueId, UniqueIdRoot, join_over,
 };
 use warpway_core::config::{BootstrapToken, Config, ConfigBuilder, Environment};
 use warpway_core::{Cause, Deadline, Error, ErrorCode, Health, Timeout};
@@ -723,6 +723,8 @@ fn a_sink_may_drop_the_last_reference() {
             control.post(scope, 0, -50, &[]).unwrap();
             return;
         }
+        // An open scope keeps the mesh beyond the bootstrap.
+        let guard = control.open_scope(scope, &[0, 1], Arc::new(Health::new(0))).unwrap();
         let dropped = Arc::new(AtomicUsize::new(0));
         let holder = Arc::new(Mutex::new(None));
         let (sink_holder, done) = (Arc::clone(&holder), Arc::clone(&dropped));
@@ -730,12 +732,12 @@ fn a_sink_may_drop_the_last_reference() {
             scope,
             -50,
             Arc::new(move |_, _| {
-                let taken: Option<Arc<dyn ControlPlane>> = sink_holder.lock().unwrap().take();
+                let taken: Option<(ScopeGuard, Arc<dyn ControlPlane>)> = sink_holder.lock().unwrap().take();
                 drop(taken);
                 done.store(1, Ordering::SeqCst);
             }),
         );
-        *holder.lock().unwrap() = Some(control);
+        *holder.lock().unwrap() = Some((guard, control));
         b.barrier(soon()).unwrap();
         drop(b);
         let until = Instant::now() + Duration::from_secs(10);

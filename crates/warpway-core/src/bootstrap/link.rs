@@ -78,6 +78,11 @@ impl Link {
         self.session.next(plain, &mut self.outbound)
     }
 
+    /// True if the handshake is complete on this side: messages can be pushed.
+    pub(super) fn is_answered(&self) -> bool {
+        self.session.is_established()
+    }
+
     /// Adds a message to what waits to be written.
     pub(super) fn push(&mut self, plain: &[u8]) -> Result<(), SessionError> {
         self.session.seal(plain, &mut self.outbound)

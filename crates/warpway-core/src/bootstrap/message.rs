@@ -147,6 +147,13 @@ pub(super) enum Notice {
     LinkEnds,
 }
 
+impl Notice {
+    /// True if the end of the link follows in good order.
+    pub(super) fn ends_link(&self) -> bool {
+        matches!(self, Self::Goodbye | Self::LinkEnds)
+    }
+}
+
 /// The failure of one scope, as its first witness tells it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ScopeFailure {

@@ -91,6 +91,11 @@ impl Session {
         Self { state, greeting, inbound: Vec::new(), consumed: 0 }
     }
 
+    /// True once messages can be sealed.
+    pub(super) fn is_established(&self) -> bool {
+        matches!(self.state, State::Transport(_))
+    }
+
     /// Takes bytes from the stream.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         if self.consumed > 0 {

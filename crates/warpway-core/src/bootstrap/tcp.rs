@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::mesh::Mesh;
 use super::root::{RootServer, RootSetup};
@@ -66,25 +66,25 @@ impl JoinOptions {
 /// The ranks of a job over TCP and Unix sockets.
 ///
 /// It owns the job's scope 0 and its collective tags; communicators open scopes of their own on
-/// [`control`](Self::control), which lives as long as anybody holds it. Dropping the last holder says
-/// goodbye to the other ranks.
+/// [`control`](Self::control). Dropping it says goodbye to the other ranks, unless other scopes are still open:
+/// then the last holder of the control plane does.
 pub struct TcpBootstrap {
     scoped: ScopedBootstrap,
     // Before the mesh: leaving the scope comes before leaving the job.
     _scope: ScopeGuard,
-    mesh: LastHold,
+    mesh: Owner,
     root_strays: u64,
 }
 
-/// How long the end of a bootstrap waits for threads that are about to let go of the control plane.
+/// How long the end of a bootstrap waits for threads that are about to leave their scopes.
 const LET_GO: Duration = Duration::from_millis(200);
 
-/// Lets the holder of a bootstrap be the last who holds the mesh. Threads of communicators and engines drop
-/// their references a moment after they have been told to end; were one of them the last, the program might
-/// end before the mesh has said goodbye, and the peers would take that for a death.
-struct LastHold(Arc<Mesh>);
+/// Closes the mesh when the bootstrap is dropped. Were that left to the last of its holders, this might be a
+/// thread in the background, and the program might end before goodbye has been said; the peers would take
+/// that for a death.
+struct Owner(Arc<Mesh>);
 
-impl Deref for LastHold {
+impl Deref for Owner {
     type Target = Arc<Mesh>;
 
     fn deref(&self) -> &Arc<Mesh> {
@@ -92,11 +92,11 @@ impl Deref for LastHold {
     }
 }
 
-impl Drop for LastHold {
+impl Drop for Owner {
     fn drop(&mut self) {
-        let end = Instant::now() + LET_GO;
-        while Arc::strong_count(&self.0) > 1 && Instant::now() < end {
-            std::thread::sleep(Duration::from_micros(200));
+        // Otherwise the program still holds connections, and with them the mesh.
+        if self.0.wait_scopes_left(Deadline::after(LET_GO)) {
+            self.0.close();
         }
     }
 }
@@ -189,7 +189,7 @@ impl TcpBootstrap {
         let health = Arc::new(Health::new(rank));
         let scope = mesh.open_scope(JOB, &members, Arc::clone(&health))?;
         let scoped = ScopedBootstrap::new(Arc::clone(&mesh) as Arc<dyn ControlPlane>, JOB, members, health)?;
-        Ok(Self { scoped, _scope: scope, mesh: LastHold(mesh), root_strays })
+        Ok(Self { scoped, _scope: scope, mesh: Owner(mesh), root_strays })
     }
 
     /// The control plane of the job.

@@ -8,12 +8,14 @@ mod outbound;
 mod reach;
 mod service;
 mod shared;
+#[cfg(test)]
+mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,7 +33,7 @@ use super::{
 };
 use crate::deadline::Deadline;
 use crate::error::{Error, Result, SystemError};
-use crate::health::{Cause, Failure, Health};
+use crate::health::{Cause, Failure, Health, lock};
 use crate::trace::Operation;
 use crate::wire::JobNonce;
 
@@ -40,13 +42,14 @@ const MAX_ADDRESSES: usize = 8;
 /// The longest sleep of a wait; all that ends it also wakes it.
 const SLICE: Duration = Duration::from_secs(1);
 
-/// See the module's page. Dropping it says goodbye to the other ranks and ends the thread.
+/// See the module's page. [`close`](Self::close), or dropping it, says goodbye to the other ranks and ends the
+/// thread.
 pub(super) struct Mesh {
     shared: Arc<Shared>,
     own: PeerInfo,
     secret: JobSecret,
     admission: Admission,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Mesh {
@@ -95,7 +98,13 @@ impl Mesh {
             .name("warpway-mesh".into())
             .spawn(move || serve(service, &thread_shared))
             .map_err(|e| SystemError::from_io("spawn of the mesh's thread", &e))?;
-        let mesh = Arc::new(Self { shared, own, secret: secret.clone(), admission, thread: Some(thread) });
+        let mesh = Arc::new(Self {
+            shared,
+            own,
+            secret: secret.clone(),
+            admission,
+            thread: Mutex::new(Some(thread)),
+        });
         mesh.wait_joined()?;
         Ok(mesh)
     }
@@ -111,11 +120,39 @@ impl Mesh {
         loop {
             match &state.joined {
                 Some(result) => return result.clone(),
-                None if self.thread.as_ref().is_none_or(JoinHandle::is_finished) => {
+                None if lock(&self.thread).as_ref().is_none_or(JoinHandle::is_finished) => {
                     return Err(internal("the service ended without a word"));
                 }
                 None => state = self.sleep(state, SLICE),
             }
+        }
+    }
+
+    /// Waits until every scope has been left, `limit` at most; true if so. Threads of communicators and engines
+    /// drop what keeps a scope open a moment after they have been told to end.
+    pub(super) fn wait_scopes_left(&self, limit: Deadline) -> bool {
+        let mut state = self.shared.lock();
+        while !state.scopes.is_empty() {
+            match limit.remaining() {
+                Some(Duration::ZERO) => return false,
+                remaining => state = self.sleep(state, remaining.unwrap_or(SLICE).min(SLICE)),
+            }
+        }
+        true
+    }
+
+    /// Says goodbye to the other ranks and waits until they have heard it. Whoever still holds the mesh can
+    /// send nothing more.
+    pub(super) fn close(&self) {
+        self.shared.lock().has_ended = true;
+        self.shared.command(Command::Close);
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread
+            // A sink may hold the last reference: the thread cannot wait for itself.
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic has been recorded by the thread itself.
+            let _ = thread.join();
         }
     }
 
@@ -160,14 +197,7 @@ impl Mesh {
 
 impl Drop for Mesh {
     fn drop(&mut self) {
-        self.shared.command(Command::Close);
-        if let Some(thread) = self.thread.take()
-            // A sink may hold the last reference: the thread cannot wait for itself.
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // A panic has been recorded by the thread itself.
-            let _ = thread.join();
-        }
+        self.close();
     }
 }
 
@@ -214,6 +244,10 @@ impl ControlPlane for Mesh {
         let mut state = self.shared.lock();
         if let Some(error) = &state.broken {
             return Err(error.clone());
+        }
+        if state.has_ended {
+            let why = format!("rank {} has left the job", self.shared.rank);
+            return Err(BootstrapError::Argument { operation: Operation::BootstrapSend, why }.into());
         }
         state.commands.push(Command::Post(peer, outgoing));
         drop(state);

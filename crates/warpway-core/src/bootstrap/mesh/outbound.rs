@@ -90,6 +90,7 @@ impl Service {
         if let Some(connection) = self.connections.get_mut(&token)
             && !connection.shut
         {
+            connection.last_word |= notice.ends_link();
             match connection.link.push(&Frame::Notice(notice.clone()).encode()) {
                 Ok(()) => self.flush(token),
                 Err(_) => self.ended(token, None),
@@ -118,7 +119,10 @@ impl Service {
         while connection.link.backlog() < HIGH_WATER && !connection.shut {
             let Some(sending) = peer.queue.front_mut() else { break };
             let (frame, complete) = match sending {
-                Sending::Notice(notice) => (Frame::Notice(notice.clone()).encode(), true),
+                Sending::Notice(notice) => {
+                    connection.last_word |= notice.ends_link();
+                    (Frame::Notice(notice.clone()).encode(), true)
+                }
                 Sending::Message { outgoing: Outgoing { scope, tag, data }, framed } => {
                     let from = framed.unwrap_or(0);
                     let to = data.len().min(from + MAX_PART);
@@ -181,7 +185,9 @@ impl Service {
             if written > 0 {
                 closing.quiet = Instant::now() + QUIET;
             }
-            if !wants_write && !connection.shut {
+            // The others still hear goodbye: a pending one once it has said who it is.
+            if !wants_write && !connection.shut && (connection.last_word || !connection.kind.hears_farewell())
+            {
                 connection.shut = true;
                 connection.link.shut_down();
             }
@@ -194,10 +200,15 @@ impl Service {
             return;
         }
         self.listeners.clear();
+        // Whoever has been answered takes the link for made; the others find nobody when they dial again.
         let useless: Vec<u64> = self
             .connections
             .iter()
-            .filter(|(_, c)| matches!(c.kind, Kind::Pending | Kind::Descriptors(_)))
+            .filter(|(_, c)| match c.kind {
+                Kind::Pending => !c.link.is_answered(),
+                Kind::Descriptors(_) => true,
+                _ => false,
+            })
             .map(|(token, _)| *token)
             .collect();
         for token in useless {
@@ -210,17 +221,44 @@ impl Service {
             if peer.dialled.is_none() && peer.queue.is_empty() {
                 self.stop_dialling(rank);
             }
-            let Some(peer) = self.peers.get(&rank) else { continue };
-            let accepted = peer.accepted.filter(|_| peer.dialled.is_some() || peer.dial.is_some());
             self.say_in_order(rank, Notice::Goodbye);
-            if let Some(token) = accepted {
-                self.say(token, &Notice::LinkEnds);
-            }
+            self.say_link_ends(rank);
         }
         self.closing = Some(Closing { quiet: now + QUIET, end: now + LONGEST_CLOSE });
         let tokens: Vec<u64> = self.connections.keys().copied().collect();
         for token in tokens {
             self.flush(token);
+        }
+    }
+
+    /// Goodbye goes over the link that this rank has dialled or is dialling; the other one just ends.
+    fn say_link_ends(&mut self, rank: u32) {
+        let Some(peer) = self.peers.get(&rank) else { return };
+        if let Some(token) = peer.accepted.filter(|_| peer.dialled.is_some() || peer.dial.is_some()) {
+            self.say(token, &Notice::LinkEnds);
+        }
+    }
+
+    /// A peer that dialled before this rank closed has said who it is only now.
+    pub(super) fn farewell_to_late(&mut self, rank: u32) {
+        let Some(peer) = self.peers.get(&rank) else { return };
+        if peer.dialled.is_some() || peer.dial.is_some() {
+            self.say_link_ends(rank);
+        } else {
+            self.say_in_order(rank, Notice::Goodbye);
+        }
+    }
+
+    /// Before the service ends: a peer that has been answered and has not said who it is sees its link end.
+    pub(super) fn dismiss_pending(&mut self) {
+        let pending: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, c)| c.kind == Kind::Pending && c.link.is_answered())
+            .map(|(token, _)| *token)
+            .collect();
+        for token in pending {
+            self.say(token, &Notice::LinkEnds);
         }
     }
 

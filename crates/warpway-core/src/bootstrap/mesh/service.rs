@@ -87,6 +87,8 @@ pub(super) struct Connection {
     pub(super) wants_write: bool,
     /// The other side has announced the end.
     pub(super) farewell: bool,
+    /// This side has announced the end.
+    pub(super) last_word: bool,
     /// This side has shut down its direction.
     pub(super) shut: bool,
 }
@@ -104,6 +106,13 @@ pub(super) enum Kind {
     Dialled(u32),
     Accepted(u32),
     Descriptors(u32),
+}
+
+impl Kind {
+    /// True if the other side would take an unannounced end for a death.
+    pub(super) fn hears_farewell(self) -> bool {
+        matches!(self, Self::Pending | Self::Dialled(_) | Self::Accepted(_))
+    }
 }
 
 /// A message of which parts have come.
@@ -156,6 +165,7 @@ impl Service {
             self.join(now);
             self.shared.run_sinks();
             if self.closed(now) {
+                self.dismiss_pending();
                 return Ok(());
             }
             self.accept(now);
@@ -251,8 +261,15 @@ impl Service {
         let token = self.next_connection;
         self.poller.add(link.socket(), token, write)?;
         self.next_connection += 1;
-        let connection =
-            Connection { link, kind, partial: None, wants_write: write, farewell: false, shut: false };
+        let connection = Connection {
+            link,
+            kind,
+            partial: None,
+            wants_write: write,
+            farewell: false,
+            last_word: false,
+            shut: false,
+        };
         self.connections.insert(token, connection);
         Ok(token)
     }
@@ -353,6 +370,9 @@ impl Service {
                 self.shared.lock().linked.insert(rank);
                 if speaks {
                     self.tell_left(token, rank);
+                }
+                if self.closing.is_some() {
+                    self.farewell_to_late(rank);
                 }
             }
         }
@@ -502,9 +522,17 @@ impl Service {
                         self.died(peer, None);
                     }
                 } else if self.peers.get(&peer).is_some_and(|p| p.dialled.is_none() && p.accepted.is_none()) {
-                    self.shared.departed(peer);
+                    self.links_ended(peer);
                 }
             }
+        }
+    }
+
+    /// No link to a peer is left, and the end of the last one was announced. Without goodbye that one comes
+    /// over a link that is still being made; if it never does, dialling finds that nobody listens any more.
+    fn links_ended(&mut self, peer: u32) {
+        if self.closing.is_none() && !self.shared.lock().is_gone(peer) {
+            self.dial_rank(Instant::now(), peer);
         }
     }
 

@@ -88,6 +88,8 @@ pub(super) struct State {
     /// Ranks with a link in one direction at least, or with one asked for.
     pub(super) linked: BTreeSet<u32>,
     next_number: u64,
+    /// This rank has said goodbye, or is about to.
+    pub(super) has_ended: bool,
     /// Why the service has ended, if not because it was closed.
     pub(super) broken: Option<Error>,
     /// How joining ended.
@@ -240,6 +242,7 @@ impl Shared {
             state.commands.push(Command::Leave(scope.id, scope.members.clone()));
         }
         drop(state);
+        self.changed.notify_all();
         self.waker.wake();
     }
 
