@@ -1,0 +1,90 @@
+//! What is asked of the verifier.
+
+use super::report::Rule;
+use crate::ir::Plan;
+
+/// Whose executor the plan is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Target {
+    /// Warpway's.
+    #[default]
+    Warpway,
+    /// MSCCL++'s: its limits and defects count as errors.
+    Mscclpp,
+}
+
+/// How strict the verifier is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Profile {
+    /// What MSCCL++ programs commonly do is a warning, and the executor repairs it.
+    #[default]
+    Default,
+    /// It is an error; nothing is repaired.
+    Strict,
+}
+
+/// What the output is to hold, given by the user for `test` and `custom` plans: the value of one chunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Goal {
+    /// The input chunk of a rank.
+    Input {
+        /// Rank.
+        rank: u32,
+        /// Chunk of its input.
+        chunk: u64,
+    },
+    /// The fold of these input chunks (rank, chunk).
+    Fold(Vec<(u32, u64)>),
+    /// Anything, also what was never written.
+    Any,
+}
+
+/// The goal of one output chunk: plan, rank, chunk.
+pub type GoalFn<'a> = &'a (dyn Fn(&Plan, u32, u64) -> Goal + Sync);
+
+/// The device that a plan is to run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// Blocks that can be resident at the same time.
+    pub resident_blocks: u64,
+    /// Multicast loads and stores work.
+    pub multicast: bool,
+}
+
+/// See the module's page. `Options::default()` is what the command line does without flags.
+#[derive(Clone, Default)]
+pub struct Options<'a> {
+    /// Whose executor.
+    pub target: Target,
+    /// How strict.
+    pub profile: Profile,
+    /// A plan of the built-in catalogue: strict, no waivers, V711 is an error.
+    pub catalogue: bool,
+    /// Root of broadcast, reduce, gather and scatter.
+    pub root: u32,
+    /// Chunk sizes to check, in units of the largest pipeline unit; empty: 1, 2 and 3.
+    pub chunk_units: Vec<u64>,
+    /// Concrete sizes of the message in bytes to check as well (V209, V215).
+    pub sizes: Vec<u64>,
+    /// The device, if known (V406, V903).
+    pub device: Option<DeviceLimits>,
+    /// The goal of `test` and `custom` plans; without one V707 says that the result was not checked.
+    pub goal: Option<GoalFn<'a>>,
+    /// The input may be overwritten; `None`: only by an in-place all-reduce.
+    pub may_clobber_input: Option<bool>,
+    /// Rules whose findings become notes, by the user's decision. Not for catalogue plans.
+    pub waivers: Vec<Rule>,
+    /// Steps that are examined at most; 0: 16 million. Beyond it the verdict is inconclusive.
+    pub max_steps: u64,
+}
+
+impl Options<'_> {
+    /// True if findings that the executor can repair are errors.
+    pub fn is_strict(&self) -> bool {
+        self.catalogue || self.profile == Profile::Strict
+    }
+
+    pub(super) fn step_budget(&self) -> u64 {
+        if self.max_steps == 0 { 16_000_000 } else { self.max_steps }
+    }
+}

@@ -1,0 +1,227 @@
+//! What the verifier finds, as data.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::ir::{BufferKind, Location};
+
+/// A rule of the verifier, `V101` to `V905`; the list is in docs/plan-rules.md.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rule(pub u16);
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "V{}", self.0)
+    }
+}
+
+impl Serialize for Rule {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The plan is rejected.
+    Error,
+    /// Accepted; what the executor does about it stands in the repairs.
+    Warning,
+    /// Worth knowing.
+    Info,
+}
+
+/// Where in the list of a block an operation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpPath {
+    /// In the list of the block.
+    pub index: u32,
+    /// In the body of the pipeline at `index`.
+    pub inner: Option<u32>,
+}
+
+impl Serialize for OpPath {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.inner {
+            None => [self.index].serialize(serializer),
+            Some(inner) => [self.index, inner].serialize(serializer),
+        }
+    }
+}
+
+impl fmt::Display for OpPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.inner {
+            None => write!(f, "{}", self.index),
+            Some(inner) => write!(f, "{}.{inner}", self.index),
+        }
+    }
+}
+
+/// One operation that takes part in a finding.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Place {
+    /// Rank.
+    pub rank: u32,
+    /// Thread block; absent for findings about the rank.
+    #[serde(rename = "tb", skip_serializing_if = "Option::is_none")]
+    pub block: Option<u32>,
+    /// Operation; absent for findings about the block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op: Option<OpPath>,
+    /// Item of the operation's lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// Iteration of the pipeline, where it matters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iteration: Option<u64>,
+}
+
+impl Place {
+    /// An operation.
+    pub fn op(rank: u32, block: u32, op: OpPath) -> Self {
+        Self { rank, block: Some(block), op: Some(op), item: None, iteration: None }
+    }
+
+    /// A rank as a whole.
+    pub fn rank(rank: u32) -> Self {
+        Self { rank, block: None, op: None, item: None, iteration: None }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}", self.rank)?;
+        if let Some(block) = self.block {
+            write!(f, " tb {block}")?;
+        }
+        if let Some(op) = self.op {
+            write!(f, " op {op}")?;
+        }
+        if let Some(item) = self.item {
+            write!(f, " item {item}")?;
+        }
+        if let Some(iteration) = self.iteration {
+            write!(f, " iteration {iteration}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Chunks of one rank's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Region {
+    /// The rank that owns the buffer.
+    pub rank: u32,
+    /// Which of its buffers.
+    pub buffer: BufferKind,
+    /// First chunk and the one after the last.
+    pub chunks: (u64, u64),
+}
+
+impl Serialize for Region {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut fields = serializer.serialize_struct("Region", 3)?;
+        fields.serialize_field("rank", &self.rank)?;
+        fields.serialize_field("buffer", self.buffer.name())?;
+        fields.serialize_field("chunks", &self.chunks)?;
+        fields.end()
+    }
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diagnostic {
+    /// Which rule.
+    pub rule: Rule,
+    /// How bad.
+    pub severity: Severity,
+    /// The operations that take part, the first one first.
+    #[serde(rename = "where")]
+    pub places: Vec<Place>,
+    /// The chunks concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<Region>,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub hint: String,
+    /// A shortest sequence of steps that shows it, for races, deadlocks and reuse.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub schedule: Vec<String>,
+    /// Where the program that built the plan wrote the operations of `places`, as far as known.
+    #[serde(skip)]
+    pub locations: Vec<Arc<Location>>,
+}
+
+impl Diagnostic {
+    /// An error without places; the setters below add the rest.
+    pub fn error(rule: u16, message: impl Into<String>) -> Self {
+        Self {
+            rule: Rule(rule),
+            severity: Severity::Error,
+            places: Vec::new(),
+            region: None,
+            message: message.into(),
+            hint: String::new(),
+            schedule: Vec::new(),
+            locations: Vec::new(),
+        }
+    }
+
+    /// The same as a warning.
+    pub fn warning(rule: u16, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(rule, message) }
+    }
+
+    /// The same as a note.
+    pub fn info(rule: u16, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Info, ..Self::error(rule, message) }
+    }
+
+    /// Adds a place.
+    #[must_use]
+    pub fn at(mut self, place: Place) -> Self {
+        self.places.push(place);
+        self
+    }
+
+    /// Sets the region.
+    #[must_use]
+    pub fn region(mut self, region: Region) -> Self {
+        self.region = Some(region);
+        self
+    }
+
+    /// Sets the hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = hint.into();
+        self
+    }
+
+    /// Sets the schedule.
+    #[must_use]
+    pub fn schedule(mut self, steps: Vec<String>) -> Self {
+        self.schedule = steps;
+        self
+    }
+}
+
+/// The verdict on a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// No error.
+    Accept,
+    /// At least one error.
+    Reject,
+    /// No error, but not all could be examined (V409).
+    Inconclusive,
+}
