@@ -5,13 +5,22 @@
 //! | `ir` | what a plan is |
 //! | `topology.rs` | what its numbers mean |
 //! | `verify` | whether it is right |
+//! | `layout` | how many bytes a chunk has, and where they lie |
+//! | `repairs.rs` | what an executor adds to a plan that lacks a handshake |
 //!
 //! The crate is pure: no I/O, no unsafe code, no engine.
 #![forbid(unsafe_code)]
 
 mod ir;
+mod layout;
+mod repairs;
 mod topology;
 pub mod verify;
 
 pub use ir::*;
+pub use layout::{
+    Alias, AreaBytes, ChunkTable, Extent, Geometry, LayoutError, LayoutRequest, MessageLayout, MessageSizes,
+    Piece, Pieces, Placement, REUSED_SCRATCH_BYTES, SizeRows, split,
+};
+pub use repairs::{OperationPlace, OrderedPair, Repairs};
 pub use topology::{Link, RankChannels, RemoteTarget, SwitchChannel, Topology};
