@@ -2,49 +2,117 @@
 //!
 //! | file | question it answers |
 //! |---|---|
-//! | `options.rs`, `report.rs` | what is asked, what is answered |
+//! | `options.rs`, `report.rs`, `verified.rs` | what is asked, what is answered, a plan with its proof |
+//! | `policy.rs`, `findings.rs` | how bad a finding is; findings of all passes |
 //! | `scale.rs`, `extent.rs` | positions inside chunks that hold for every size |
 //! | `trace.rs`, `accesses.rs` | the plan unrolled; what a step touches |
-//! | `schedule.rs` | one run with maximal progress: V4 |
+//! | `schedule.rs` | one run with maximal progress |
+//! | `deadlock.rs` | why blocks stay blocked: V4 |
 
 #![allow(dead_code, reason = "the rules that use it are being written")]
 
 mod accesses;
+mod deadlock;
 mod extent;
+mod findings;
 mod intervals;
 mod options;
+mod policy;
 mod report;
 mod scale;
 mod schedule;
 mod trace;
+mod verified;
 
 pub use options::{DeviceLimits, Goal, GoalFn, Options, Profile, Target};
-pub use report::{Diagnostic, OpPath, Place, Region, Rule, Severity, Verdict};
+pub use report::{Diagnostic, OpPath, Place, Region, Report, Rule, Severity, Sizes, Verdict};
+pub use verified::{NotAccepted, VerifiedPlan};
 
+use findings::Findings;
 use scale::Scale;
+use schedule::Schedule;
 use trace::Trace;
 
 use crate::ir::Plan;
+use crate::repairs::Repairs;
 use crate::topology::Topology;
 
+/// A group of rules over one unrolled plan that runs to its end. It reports each finding with the severity of the
+/// strict profile, and what would repair it.
+type Pass = fn(&Trace<'_>, &Schedule, &Options<'_>, &mut Findings);
+
+/// Rules about accesses (V5, V6), by their group.
+const ACCESS_PASSES: &[(u16, Pass)] = &[];
+
+/// Rules about the result (V7): only for plans without errors.
+const RESULT_PASSES: &[(u16, Pass)] = &[];
+
 /// Examines a plan. Deterministic; takes time and memory in proportion to the operations, pipelines taken
-/// apart.
-pub fn verify(plan: &Plan, options: &Options<'_>) -> Vec<Diagnostic> {
+/// apart. Any plan may be given: what makes no sense is a finding.
+pub fn verify(plan: &Plan, options: &Options<'_>) -> Report {
+    let mut findings = examine(plan, options, &Repairs::default());
+    if !findings.has_errors() && !findings.repairs.is_empty() && !options.is_strict() {
+        let strict = Options { profile: Profile::Strict, ..options.clone() };
+        findings.adopt_errors(examine(plan, &strict, &findings.repairs));
+    }
+    findings.into_report(plan, Sizes::Any)
+}
+
+/// All rules, for an executor that carries out `repairs`.
+fn examine(plan: &Plan, options: &Options<'_>, repairs: &Repairs) -> Findings {
+    let mut findings = Findings::new(options);
     let topology = Topology::new(plan);
-    let mut diagnostics = Vec::new();
-    let multiples = if options.chunk_units.is_empty() { &[1, 2, 3][..] } else { &options.chunk_units };
-    for multiple in multiples {
-        let Some(scale) = Scale::new(plan, *multiple) else { continue };
+    for scale in scales(plan, options) {
+        // One at a time: unrolled pipelines are large.
         match Trace::new(&topology, scale, options.step_budget()) {
-            Ok(trace) => {
-                let schedule = schedule::run(&trace);
-                for (block, (step, why)) in &schedule.blocked {
-                    let message = format!("blocked for ever: {why:?}");
-                    diagnostics.push(Diagnostic::error(401, message).at(trace.place(*block, *step)));
-                }
+            Ok(mut trace) => {
+                trace.repairs = repairs.clone();
+                examine_trace(&trace, options, &mut findings);
             }
-            Err(diagnostic) => diagnostics.push(*diagnostic),
+            Err(diagnostic) => findings.push(*diagnostic),
         }
     }
-    diagnostics
+    if findings.has_errors_besides(700) {
+        findings.discard(700);
+        findings.push(Diagnostic::info(708, "result not evaluated"));
+    }
+    findings
+}
+
+/// The rules about a run of the plan, V3 to V7.
+fn examine_trace(trace: &Trace<'_>, options: &Options<'_>, findings: &mut Findings) {
+    let schedule = schedule::run(trace);
+    deadlock::check(trace, &schedule, options, findings);
+    // A run that gets stuck says nothing about what comes behind.
+    if !schedule.blocked.is_empty() {
+        return;
+    }
+    run_passes(ACCESS_PASSES, trace, &schedule, options, findings);
+    if !findings.has_errors_besides(700) {
+        run_passes(RESULT_PASSES, trace, &schedule, options, findings);
+    }
+}
+
+fn run_passes(
+    passes: &[(u16, Pass)],
+    trace: &Trace<'_>,
+    schedule: &Schedule,
+    options: &Options<'_>,
+    findings: &mut Findings,
+) {
+    for (_, pass) in passes.iter().filter(|(group, _)| options.checks(*group)) {
+        pass(trace, schedule, options, findings);
+    }
+}
+
+/// The chunk sizes, in units, for which the plan is run. Without pipelines all sizes look alike.
+fn scales(plan: &Plan, options: &Options<'_>) -> Vec<Scale> {
+    let multiples = if options.chunk_units.is_empty() { &[1, 2, 3][..] } else { &options.chunk_units };
+    let mut scales = Vec::with_capacity(multiples.len());
+    for scale in multiples.iter().filter_map(|multiple| Scale::new(plan, *multiple)) {
+        if !scales.contains(&scale) {
+            scales.push(scale);
+        }
+    }
+    scales
 }

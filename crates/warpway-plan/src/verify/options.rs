@@ -72,16 +72,25 @@ pub struct Options<'a> {
     pub goal: Option<GoalFn<'a>>,
     /// The input may be overwritten; `None`: only by an in-place all-reduce.
     pub may_clobber_input: Option<bool>,
-    /// Rules whose findings become notes, by the user's decision. Not for catalogue plans.
+    /// Groups of rules to check, by the hundreds of their numbers (5: races); empty: all. V1 and V2 always are.
+    pub checks: Vec<u16>,
+    /// Rules whose findings become notes, by the user's decision. Not for catalogue plans, nor for V1, V2 and
+    /// V409.
     pub waivers: Vec<Rule>,
     /// Steps that are examined at most; 0: 16 million. Beyond it the verdict is inconclusive.
     pub max_steps: u64,
 }
 
 impl Options<'_> {
-    /// True if findings that the executor can repair are errors.
+    /// True if findings that Warpway's executor can repair are errors. Others do not repair, so for them the
+    /// profile makes no difference.
     pub fn is_strict(&self) -> bool {
-        self.catalogue || self.profile == Profile::Strict
+        self.catalogue || self.profile == Profile::Strict || self.target == Target::Mscclpp
+    }
+
+    /// True if the rules of a group (5: races) are to be checked.
+    pub(super) fn checks(&self, group: u16) -> bool {
+        self.checks.is_empty() || self.checks.contains(&group)
     }
 
     pub(super) fn step_budget(&self) -> u64 {

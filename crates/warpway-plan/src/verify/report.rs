@@ -6,6 +6,102 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::ir::{BufferKind, Location};
+use crate::repairs::{OperationPlace, OrderedPair, Repairs};
+
+/// What [`verify`](super::verify) says of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Whether it may run.
+    pub verdict: Verdict,
+    /// The greatest number of folds that a contribution passes through, 1 for one-hop plans; absent for plans
+    /// that were not evaluated or fold nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub roundings: Option<u32>,
+    /// What the executor adds to an accepted plan; empty under the strict profile.
+    #[serde(serialize_with = "repairs", skip_serializing_if = "Repairs::is_empty")]
+    pub repairs: Repairs,
+    /// The sizes for which an accepted plan is proven. An executor refuses others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<Sizes>,
+    /// Sorted by rule, rank, block and operation.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl Report {
+    /// The findings of one severity.
+    pub fn of(&self, severity: Severity) -> impl Iterator<Item = &Diagnostic> {
+        self.diagnostics.iter().filter(move |d| d.severity == severity)
+    }
+
+    /// The verdict and its first reason, in a line.
+    pub fn summary(&self) -> String {
+        let worst = self.diagnostics.iter().min_by_key(|d| d.severity);
+        let why = worst.map_or_else(String::new, |d| format!(", {d}"));
+        let errors = self.of(Severity::Error).count();
+        match self.verdict {
+            Verdict::Reject => format!("{errors} errors{why}"),
+            Verdict::Inconclusive => format!("inconclusive{why}"),
+            Verdict::Accept => "accepted".to_owned(),
+        }
+    }
+}
+
+/// Message sizes for which a proof holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sizes {
+    /// Every size that the plan itself allows.
+    Any,
+    /// Only those with one of these numbers of bytes per chunk, in ascending order.
+    ChunkBytes(Vec<u64>),
+}
+
+impl Sizes {
+    /// True if the proof covers chunks of that many bytes.
+    pub fn admit(&self, chunk_bytes: u64) -> bool {
+        match self {
+            Self::Any => true,
+            Self::ChunkBytes(sizes) => sizes.binary_search(&chunk_bytes).is_ok(),
+        }
+    }
+}
+
+impl Serialize for Sizes {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        match self {
+            Self::Any => serializer.serialize_str("any"),
+            Self::ChunkBytes(sizes) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("chunk_bytes", sizes)?;
+                map.end()
+            }
+        }
+    }
+}
+
+/// Repairs as the report shows them: only those that are made.
+fn repairs<S: serde::Serializer>(repairs: &Repairs, serializer: S) -> Result<S::Ok, S::Error> {
+    use serde::ser::SerializeMap;
+    let place = |p: &OperationPlace| {
+        let (index, inner) = p.path;
+        Place::op(p.rank, p.block, OpPath { index, inner })
+    };
+    let pair = |OrderedPair { signal, wait }: &OrderedPair| [place(signal), place(wait)];
+    let mut map = serializer.serialize_map(None)?;
+    if !repairs.ordered_pairs.is_empty() {
+        let pairs: Vec<_> = repairs.ordered_pairs.iter().map(pair).collect();
+        map.serialize_entry("ordered_pairs", &pairs)?;
+    }
+    let flags = [
+        ("start_handshake", repairs.start_handshake),
+        ("flush_at_end", repairs.flush_at_end),
+        ("closing_handshake", repairs.closing_handshake),
+    ];
+    for (name, _) in flags.iter().filter(|(_, made)| *made) {
+        map.serialize_entry(name, &true)?;
+    }
+    map.end()
+}
 
 /// A rule of the verifier, `V101` to `V905`; the list is in docs/plan-rules.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -214,6 +310,17 @@ impl Diagnostic {
     }
 }
 
+impl fmt::Display for Diagnostic {
+    /// One line: rule, places, message.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.rule)?;
+        for (at, place) in self.places.iter().enumerate() {
+            write!(f, "{} {place}", if at == 0 { "" } else { "," })?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
 /// The verdict on a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -224,4 +331,15 @@ pub enum Verdict {
     Reject,
     /// No error, but not all could be examined (V409).
     Inconclusive,
+}
+
+impl Verdict {
+    /// The exit code of the command: 0, 1 or 2.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Accept => 0,
+            Self::Reject => 1,
+            Self::Inconclusive => 2,
+        }
+    }
 }

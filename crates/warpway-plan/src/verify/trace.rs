@@ -6,6 +6,7 @@ use super::extent::Slice;
 use super::report::{Diagnostic, OpPath, Place};
 use super::scale::Scale;
 use crate::ir::{Action, ChannelType, Plan, Via};
+use crate::repairs::Repairs;
 use crate::topology::Topology;
 
 /// Number of a directed memory or port channel: one end, seen by its owner. Dense.
@@ -56,6 +57,8 @@ pub(super) struct BlockTrace {
 pub(super) struct Trace<'p> {
     pub(super) topology: &'p Topology<'p>,
     pub(super) scale: Scale,
+    /// What the executor is assumed to add; nothing in the first examination.
+    pub(super) repairs: Repairs,
     /// By number, rank after rank.
     pub(super) blocks: Vec<BlockTrace>,
     /// Block after block, in program order.
@@ -83,6 +86,7 @@ impl<'p> Trace<'p> {
         let mut trace = Self {
             topology,
             scale,
+            repairs: Repairs::default(),
             blocks: Vec::new(),
             steps: Vec::new(),
             channels,

@@ -1,0 +1,136 @@
+//! The findings of all passes: severity by the policy, each problem once, a bounded number of each rule.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use super::options::Options;
+use super::policy::{self, Policy};
+use super::report::{Diagnostic, OpPath, Place, Region, Report, Rule, Severity, Sizes, Verdict};
+use crate::ir::{Action, Location, Operation, Plan};
+use crate::repairs::Repairs;
+
+/// Findings of one rule that are kept.
+const KEPT: u64 = 100;
+
+/// What makes two findings one problem: pipelines are examined several times, so iterations do not count.
+type Identity = (Rule, Vec<(u32, Option<u32>, Option<OpPath>, Option<u32>)>, Option<Region>);
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    policy: Policy,
+    kept: Vec<Diagnostic>,
+    seen: HashSet<Identity>,
+    counts: BTreeMap<Rule, u64>,
+    /// The groups that have errors.
+    error_groups: BTreeSet<u16>,
+    inconclusive: bool,
+    /// What the executor has to add, gathered by the passes.
+    pub(super) repairs: Repairs,
+    /// The greatest number of folds that a contribution passes through.
+    pub(super) roundings: Option<u32>,
+}
+
+impl Findings {
+    pub(super) fn new(options: &Options<'_>) -> Self {
+        Self { policy: Policy::new(options), ..Self::default() }
+    }
+
+    /// Adds a finding with the severity that it has under the strict profile.
+    pub(super) fn push(&mut self, mut diagnostic: Diagnostic) {
+        self.policy.apply(&mut diagnostic);
+        if diagnostic.severity == Severity::Error {
+            self.error_groups.insert(diagnostic.rule.0 / 100);
+        }
+        self.inconclusive |= policy::is_inconclusive(diagnostic.rule);
+        let places = diagnostic.places.iter().map(|p| (p.rank, p.block, p.op, p.item)).collect();
+        let count = self.counts.entry(diagnostic.rule).or_default();
+        if *count >= KEPT {
+            *count += 1;
+        } else if self.seen.insert((diagnostic.rule, places, diagnostic.region)) {
+            *count += 1;
+            self.kept.push(diagnostic);
+        }
+    }
+
+    /// True if the plan is rejected already.
+    pub(super) fn has_errors(&self) -> bool {
+        !self.error_groups.is_empty()
+    }
+
+    /// True if there is an error of another group (the hundreds) than this one.
+    pub(super) fn has_errors_besides(&self, group: u16) -> bool {
+        self.error_groups.iter().any(|g| *g != group / 100)
+    }
+
+    /// Forgets the findings of a group.
+    pub(super) fn discard(&mut self, group: u16) {
+        let of_group = |rule: Rule| rule.0 / 100 == group / 100;
+        self.kept.retain(|d| !of_group(d.rule));
+        self.counts.retain(|rule, _| !of_group(*rule));
+        self.error_groups.remove(&(group / 100));
+    }
+
+    /// The errors of another examination.
+    pub(super) fn adopt_errors(&mut self, other: Self) {
+        for diagnostic in other.kept {
+            if diagnostic.severity == Severity::Error {
+                // What was only a warning before is not the same finding any more.
+                let places = diagnostic.places.iter().map(|p| (p.rank, p.block, p.op, p.item)).collect();
+                self.seen.remove(&(diagnostic.rule, places, diagnostic.region));
+                self.kept.retain(|d| {
+                    (d.rule, &d.places, d.region) != (diagnostic.rule, &diagnostic.places, diagnostic.region)
+                });
+                self.error_groups.insert(diagnostic.rule.0 / 100);
+                self.kept.push(diagnostic);
+            }
+        }
+    }
+
+    /// Sorts by rule, rank, block and operation, and adds where the program wrote them.
+    pub(super) fn into_report(mut self, plan: &Plan, sizes: Sizes) -> Report {
+        for (rule, count) in &self.counts {
+            if *count > KEPT {
+                let message = format!("{} more findings of this rule", count - KEPT);
+                self.kept.push(Diagnostic::info(rule.0, message));
+            }
+        }
+        for diagnostic in &mut self.kept {
+            let locations = diagnostic.places.iter().filter_map(|place| location(plan, place));
+            diagnostic.locations = locations.cloned().collect();
+        }
+        self.kept.sort_by(|a, b| {
+            let key = |d: &Diagnostic| (d.rule, d.places.is_empty());
+            key(a).cmp(&key(b)).then_with(|| (&a.places, &a.region).cmp(&(&b.places, &b.region)))
+        });
+        let verdict = match (self.has_errors(), self.inconclusive) {
+            (true, _) => Verdict::Reject,
+            (false, true) => Verdict::Inconclusive,
+            (false, false) => Verdict::Accept,
+        };
+        let accepted = verdict == Verdict::Accept;
+        Report {
+            verdict,
+            roundings: self.roundings,
+            repairs: if accepted { self.repairs } else { Repairs::default() },
+            sizes: accepted.then_some(sizes),
+            diagnostics: self.kept,
+        }
+    }
+}
+
+/// Where the program wrote the operation at a place.
+fn location<'p>(plan: &'p Plan, place: &Place) -> Option<&'p std::sync::Arc<Location>> {
+    let operation = operation_at(plan, place)?;
+    operation.location.as_ref()
+}
+
+/// The operation at a place, if there is one.
+pub(super) fn operation_at<'p>(plan: &'p Plan, place: &Place) -> Option<&'p Operation> {
+    let OpPath { index, inner } = place.op?;
+    let block = plan.ranks.get(place.rank as usize)?.blocks.get(place.block? as usize)?;
+    let operation = block.operations.get(index as usize)?;
+    match (inner, &operation.action) {
+        (Some(inner), Action::Pipeline(pipeline)) => pipeline.body.get(inner as usize),
+        _ => Some(operation),
+    }
+}
