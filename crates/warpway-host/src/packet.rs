@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use warpway_core::memory::Element;
 
+use crate::copy::{copy, read, write};
+
 /// A packet format: [`Ll16`] or [`Ll8`].
 pub trait Packet: sealed::Sealed + Send + Sync + 'static {
     /// The data of one packet.
@@ -103,6 +105,81 @@ unsafe fn half<'a>(packet: NonNull<u8>, index: usize) -> &'a AtomicU64 {
     unsafe { AtomicU64::from_ptr(packet.cast::<u64>().add(index).as_ptr()) }
 }
 
+/// Writes `bytes` bytes as packets. The last one is padded with zeros.
+///
+/// # Safety
+/// The data must be mapped, and so must the packets that hold it, aligned to their size. They must not overlap.
+pub(crate) unsafe fn pack<P: Packet>(packets: NonNull<u8>, data: NonNull<u8>, bytes: u64, flag: u32) {
+    let whole = bytes / P::PAYLOAD;
+    for i in 0..whole {
+        // SAFETY: packet and payload `i` are mapped by the caller's word.
+        unsafe {
+            let payload: P::Payload = read(data.add((i * P::PAYLOAD) as usize));
+            P::store(packets.add((i * P::BYTES) as usize), payload, flag);
+        }
+    }
+    let tail = bytes - whole * P::PAYLOAD;
+    if tail > 0 {
+        let mut payload = P::Payload::default();
+        // SAFETY: as above; only the `tail` valid bytes are read, fewer than a payload has.
+        unsafe {
+            copy(NonNull::from(&mut payload).cast(), data.add((whole * P::PAYLOAD) as usize), tail);
+            P::store(packets.add((whole * P::BYTES) as usize), payload, flag);
+        }
+    }
+}
+
+/// Writes packets of zeros: what fills a chunk up whose data ends earlier.
+///
+/// # Safety
+/// `count` packets must be mapped and aligned to their size.
+#[allow(dead_code, reason = "the plan executor fills chunks up")]
+pub(crate) unsafe fn pack_zeros<P: Packet>(packets: NonNull<u8>, count: u64, flag: u32) {
+    for i in 0..count {
+        // SAFETY: packet `i` is mapped by the caller's word.
+        unsafe { P::store(packets.add((i * P::BYTES) as usize), P::Payload::default(), flag) };
+    }
+}
+
+/// A packet that does not carry the flag yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unwritten {
+    /// Its number; all earlier ones have been read.
+    pub(crate) index: u64,
+    /// A flag that it carries instead.
+    pub(crate) found: u32,
+}
+
+/// Reads packets from number `first` on into the `bytes` bytes that belong to packet 0 and its successors.
+/// Only valid bytes are stored. The caller waits for a packet that is missing, and goes on with its number.
+///
+/// # Safety
+/// As [`pack`].
+pub(crate) unsafe fn unpack<P: Packet>(
+    packets: NonNull<u8>,
+    data: NonNull<u8>,
+    bytes: u64,
+    first: u64,
+    flag: u32,
+) -> Result<(), Unwritten> {
+    for index in first..bytes.div_ceil(P::PAYLOAD) {
+        let offset = index * P::PAYLOAD;
+        // SAFETY: packet `index` is mapped by the caller's word. `offset < bytes` since the packet exists,
+        // and at most `bytes - offset` bytes are written.
+        unsafe {
+            let packet = packets.add((index * P::BYTES) as usize);
+            let mut payload = P::load(packet, flag).map_err(|found| Unwritten { index, found })?;
+            let to = data.add(offset as usize);
+            if bytes - offset >= P::PAYLOAD {
+                write(to, payload);
+            } else {
+                copy(to, NonNull::from(&mut payload).cast(), bytes - offset);
+            }
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +220,49 @@ mod tests {
             assert_eq!(Ll16::load(at, 6), Err(5));
             Ll8::store(at, 2, 6);
             assert_eq!(Ll16::load(at, 6), Ok(1 << 32 | 2));
+        }
+    }
+
+    /// Sixteen-byte aligned room for packets, with guards.
+    fn room(bytes: usize) -> Vec<u128> {
+        vec![u128::from_ne_bytes([0xa5; 16]); bytes.div_ceil(16) + 2]
+    }
+
+    fn round_trip<P: Packet>(bytes: usize) {
+        let data: Vec<u8> = (0..bytes).map(|i| (i * 7 + 1) as u8).collect();
+        let count = (bytes as u64).div_ceil(P::PAYLOAD);
+        let mut packets = room((count * P::BYTES) as usize + 64);
+        let at = NonNull::from(&mut packets[1]).cast::<u8>();
+        let mut result = vec![0xeeu8; bytes + 1];
+        let to = NonNull::from(&mut result[..]).cast::<u8>();
+        // SAFETY: all three live, are long enough and distinct; packets are aligned.
+        unsafe {
+            pack::<P>(at, NonNull::from(&data[..]).cast(), bytes as u64, 9);
+            assert_eq!(unpack::<P>(at, to, bytes as u64, 0, 9), Ok(()));
+            // A whole payload more than the data: the padding, then what was never written.
+            let mut whole = vec![0xeeu8; ((count + 1) * P::PAYLOAD) as usize];
+            let to = NonNull::from(&mut whole[..]).cast();
+            let missing = Unwritten { index: count, found: 0xa5a5_a5a5 };
+            assert_eq!(unpack::<P>(at, to, whole.len() as u64, 0, 9), Err(missing));
+            assert_eq!(whole[..bytes], data);
+            assert!(whole[bytes..(count * P::PAYLOAD) as usize].iter().all(|b| *b == 0), "padding");
+            // It goes on where it stopped.
+            whole.fill(0xdd);
+            pack_zeros::<P>(at.add((count * P::BYTES) as usize), 1, 9);
+            assert_eq!(unpack::<P>(at, to, whole.len() as u64, count, 9), Ok(()));
+            let (before, after) = whole.split_at((count * P::PAYLOAD) as usize);
+            assert!(before.iter().all(|b| *b == 0xdd) && after.iter().all(|b| *b == 0));
+        }
+        assert_eq!(result[..bytes], data);
+        assert_eq!(result[bytes], 0xee, "strayed");
+        assert_eq!(packets[0].to_ne_bytes(), [0xa5; 16], "strayed");
+    }
+
+    #[test]
+    fn any_number_of_bytes_packs_and_unpacks_exactly() {
+        for bytes in 0..=65 {
+            round_trip::<Ll16>(bytes);
+            round_trip::<Ll8>(bytes);
         }
     }
 }

@@ -9,8 +9,7 @@ use warpway_core::trace::Operation;
 use warpway_core::wait::WaitSite;
 
 use crate::block_channel::BlockChannel;
-use crate::copy::{copy, read, write};
-use crate::packet::Packet;
+use crate::packet::{Packet, pack, unpack};
 use crate::share::Share;
 
 /// Packets at which a collective call is divided: whole cache lines.
@@ -41,23 +40,14 @@ impl BlockChannel {
         let packets = packets_at::<P>(NAME, far, target_offset, bytes)?;
         let data = near.pointer(NAME, origin_offset, bytes)?;
         let part = share.part(NAME, bytes.div_ceil(P::PAYLOAD), PACKET_GRANULE)?;
-        let whole = bytes / P::PAYLOAD;
-        for i in part.start..part.end.min(whole) {
-            // SAFETY: packet and payload `i` lie inside the ranges checked above, which the channel keeps
-            // mapped; packets are aligned.
-            unsafe {
-                let payload: P::Payload = read(data.add((i * P::PAYLOAD) as usize));
-                P::store(packets.add((i * P::BYTES) as usize), payload, flag);
-            }
-        }
-        if part.end > whole && !part.is_empty() {
-            let mut payload = P::Payload::default();
-            let tail = bytes - whole * P::PAYLOAD;
-            // SAFETY: as above; only the `tail` valid bytes are read, fewer than a payload has.
-            unsafe {
-                copy(NonNull::from(&mut payload).cast(), data.add((whole * P::PAYLOAD) as usize), tail);
-                P::store(packets.add((whole * P::BYTES) as usize), payload, flag);
-            }
+        // An empty part may start behind an incomplete payload.
+        let start = bytes.min(part.start * P::PAYLOAD);
+        let end = bytes.min(part.end * P::PAYLOAD);
+        // SAFETY: the part lies inside the ranges checked above, which the channel keeps mapped; packets are
+        // aligned.
+        unsafe {
+            let packets = packets.add((part.start * P::BYTES) as usize);
+            pack::<P>(packets, data.add(start as usize), end - start, flag);
         }
         // A reader that has found too few cores to spin on sleeps at its token.
         self.semaphore().remote_token()?.event().notify();
@@ -97,21 +87,14 @@ impl BlockChannel {
         let packets = packets_at::<P>(NAME, self.packet_buffer(NAME)?, target_offset, bytes)?;
         let data = self.channel().source().pointer(NAME, origin_offset, bytes)?;
         let part = share.part(NAME, bytes.div_ceil(P::PAYLOAD), PACKET_GRANULE)?;
-        for i in part {
-            // SAFETY: packet `i` lies inside the range checked above, which the channel keeps mapped.
-            let packet = unsafe { packets.add((i * P::BYTES) as usize) };
-            let mut payload = self.receive::<P>(packet, i, flag)?;
-            let offset = i * P::PAYLOAD;
-            // SAFETY: `offset < bytes` since packet `i` exists, and at most `bytes - offset` bytes are
-            // written, into the range checked above.
-            unsafe {
-                let to = data.add(offset as usize);
-                if bytes - offset >= P::PAYLOAD {
-                    write(to, payload);
-                } else {
-                    copy(to, NonNull::from(&mut payload).cast(), bytes - offset);
-                }
-            }
+        let end = bytes.min(part.end * P::PAYLOAD);
+        let mut first = part.start;
+        // SAFETY: the part lies inside the ranges checked above, which the channel keeps mapped.
+        while let Err(missing) = unsafe { unpack::<P>(packets, data, end, first, flag) } {
+            first = missing.index;
+            // SAFETY: it lies inside the range checked above.
+            let packet = unsafe { packets.add((first * P::BYTES) as usize) };
+            self.receive::<P>(packet, first, flag)?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! | module | question it answers |
 //! |---|---|
 //! | `ir` | what a plan is |
+//! | `data_type.rs` | what its elements are |
 //! | `topology.rs` | what its numbers mean |
 //! | `verify` | whether it is right |
 //! | `layout` | how many bytes a chunk has, and where they lie |
@@ -11,12 +12,14 @@
 //! The crate is pure: no I/O, no unsafe code, no engine.
 #![forbid(unsafe_code)]
 
+mod data_type;
 mod ir;
 mod layout;
 mod repairs;
 mod topology;
 pub mod verify;
 
+pub use data_type::{DataType, UnknownDataType};
 pub use ir::*;
 pub use layout::{
     Alias, AreaBytes, ChunkTable, Extent, Geometry, LayoutError, LayoutRequest, MessageLayout, MessageSizes,

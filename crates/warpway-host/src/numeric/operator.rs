@@ -1,0 +1,243 @@
+//! What a fold does with one element.
+
+use std::marker::PhantomData;
+
+use warpway_core::memory::Element;
+
+use super::format::{Format, Number};
+use super::ordered::Ordered;
+
+/// What applies to a whole fold besides its sources.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting {
+    /// Number of ranks.
+    pub(super) ranks: u32,
+    /// The result enters no other fold.
+    pub(super) last: bool,
+}
+
+/// A fold of one element: sources enter, are joined in order, and the result leaves.
+pub(super) trait Operator {
+    /// An element in memory.
+    type Bits: Element + Default;
+    /// What the sources are joined in.
+    type Value: Copy + Default;
+    /// A factor of the source.
+    type Factor: Copy;
+
+    /// The factor of a source, which is a contribution as the user gave it or the result of another fold.
+    fn factor(input: bool, setting: Setting) -> Self::Factor;
+    fn enter(bits: Self::Bits, factor: Self::Factor) -> Self::Value;
+    fn join(a: Self::Value, b: Self::Value) -> Self::Value;
+    fn leave(value: Self::Value, setting: Setting) -> Self::Bits;
+}
+
+/// Sum in the accumulator of the type.
+pub(super) struct Sum<F>(PhantomData<F>);
+
+impl<F: Format> Operator for Sum<F> {
+    type Bits = F::Bits;
+    type Value = F::Accumulator;
+    type Factor = ();
+
+    #[inline(always)]
+    fn factor(_: bool, _: Setting) {}
+
+    #[inline(always)]
+    fn enter(bits: F::Bits, (): ()) -> F::Accumulator {
+        F::decode(bits)
+    }
+
+    #[inline(always)]
+    fn join(a: F::Accumulator, b: F::Accumulator) -> F::Accumulator {
+        a.add(b)
+    }
+
+    #[inline(always)]
+    fn leave(value: F::Accumulator, _: Setting) -> F::Bits {
+        F::encode(value)
+    }
+}
+
+/// Product in the accumulator of the type.
+pub(super) struct Product<F>(PhantomData<F>);
+
+impl<F: Format> Operator for Product<F> {
+    type Bits = F::Bits;
+    type Value = F::Accumulator;
+    type Factor = ();
+
+    #[inline(always)]
+    fn factor(_: bool, _: Setting) {}
+
+    #[inline(always)]
+    fn enter(bits: F::Bits, (): ()) -> F::Accumulator {
+        F::decode(bits)
+    }
+
+    #[inline(always)]
+    fn join(a: F::Accumulator, b: F::Accumulator) -> F::Accumulator {
+        a.multiply(b)
+    }
+
+    #[inline(always)]
+    fn leave(value: F::Accumulator, _: Setting) -> F::Bits {
+        F::encode(value)
+    }
+}
+
+/// Sum of inputs that are scaled by 1/n where they enter; for floats.
+pub(super) struct Mean<F>(PhantomData<F>);
+
+/// An accumulator that knows the factor of a mean.
+pub(super) trait Reciprocal: Number {
+    /// 1/n, rounded to nearest even.
+    fn reciprocal(ranks: u32) -> Self;
+    /// 1, by which every number is multiplied exactly.
+    const ONE: Self;
+}
+
+impl Reciprocal for f32 {
+    const ONE: Self = 1.0;
+
+    fn reciprocal(ranks: u32) -> Self {
+        // The first rounding keeps 29 bits more than the second. Up to 2^24 ranks 1/n is never that near
+        // to the middle between two `f32`.
+        (1.0 / f64::from(ranks)) as f32
+    }
+}
+
+impl Reciprocal for f64 {
+    const ONE: Self = 1.0;
+
+    fn reciprocal(ranks: u32) -> Self {
+        1.0 / Self::from(ranks)
+    }
+}
+
+impl<F: Format<Accumulator: Reciprocal>> Operator for Mean<F> {
+    type Bits = F::Bits;
+    type Value = F::Accumulator;
+    type Factor = F::Accumulator;
+
+    #[inline(always)]
+    fn factor(input: bool, setting: Setting) -> F::Accumulator {
+        if input { Reciprocal::reciprocal(setting.ranks) } else { Reciprocal::ONE }
+    }
+
+    #[inline(always)]
+    fn enter(bits: F::Bits, factor: F::Accumulator) -> F::Accumulator {
+        F::decode(bits).multiply(factor)
+    }
+
+    #[inline(always)]
+    fn join(a: F::Accumulator, b: F::Accumulator) -> F::Accumulator {
+        a.add(b)
+    }
+
+    #[inline(always)]
+    fn leave(value: F::Accumulator, _: Setting) -> F::Bits {
+        F::encode(value)
+    }
+}
+
+/// Wrapped sum of integers, divided where it leaves the last fold.
+pub(super) struct Quotient<T>(PhantomData<T>);
+
+/// An integer that can be divided by a number of ranks.
+pub(super) trait Divide: Number + Element {
+    /// Truncates toward zero. The divisor may exceed the type.
+    fn divide(self, ranks: u32) -> Self;
+}
+
+macro_rules! divide {
+    ($($t:ty as $wide:ty),*) => { $(
+        impl Divide for $t {
+            #[inline(always)]
+            fn divide(self, ranks: u32) -> Self {
+                // At least one rank folds; the guard spares a panic that cannot happen.
+                (<$wide>::from(self) / <$wide>::from(ranks.max(1))) as Self
+            }
+        }
+    )* };
+}
+
+divide!(u8 as u32, i8 as i64, u32 as u32, i32 as i64, u64 as u64, i64 as i64);
+
+impl<T: Divide> Operator for Quotient<T> {
+    type Bits = T;
+    type Value = T;
+    type Factor = ();
+
+    #[inline(always)]
+    fn factor(_: bool, _: Setting) {}
+
+    #[inline(always)]
+    fn enter(bits: T, (): ()) -> T {
+        bits
+    }
+
+    #[inline(always)]
+    fn join(a: T, b: T) -> T {
+        a.add(b)
+    }
+
+    #[inline(always)]
+    fn leave(value: T, setting: Setting) -> T {
+        if setting.last { value.divide(setting.ranks) } else { value }
+    }
+}
+
+/// The least number.
+pub(super) struct Minimum<T>(PhantomData<T>);
+
+impl<T: Ordered> Operator for Minimum<T> {
+    type Bits = T::Bits;
+    type Value = T::Key;
+    type Factor = ();
+
+    #[inline(always)]
+    fn factor(_: bool, _: Setting) {}
+
+    #[inline(always)]
+    fn enter(bits: T::Bits, (): ()) -> T::Key {
+        T::key(bits, T::TOP)
+    }
+
+    #[inline(always)]
+    fn join(a: T::Key, b: T::Key) -> T::Key {
+        a.min(b)
+    }
+
+    #[inline(always)]
+    fn leave(value: T::Key, _: Setting) -> T::Bits {
+        T::bits(value)
+    }
+}
+
+/// The greatest number.
+pub(super) struct Maximum<T>(PhantomData<T>);
+
+impl<T: Ordered> Operator for Maximum<T> {
+    type Bits = T::Bits;
+    type Value = T::Key;
+    type Factor = ();
+
+    #[inline(always)]
+    fn factor(_: bool, _: Setting) {}
+
+    #[inline(always)]
+    fn enter(bits: T::Bits, (): ()) -> T::Key {
+        T::key(bits, T::BOTTOM)
+    }
+
+    #[inline(always)]
+    fn join(a: T::Key, b: T::Key) -> T::Key {
+        a.max(b)
+    }
+
+    #[inline(always)]
+    fn leave(value: T::Key, _: Setting) -> T::Bits {
+        T::bits(value)
+    }
+}

@@ -1,0 +1,4 @@
+//! Folds and conversions against slow, exact oracles.
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod environment;
