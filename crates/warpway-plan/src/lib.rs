@@ -8,22 +8,28 @@
 //! | `verify` | whether it is right |
 //! | `layout` | how many bytes a chunk has, and where they lie |
 //! | `repairs.rs` | what an executor adds to a plan that lacks a handshake |
+//! | `check` | whether its form is right |
+//! | `json` | how it is written to a file |
 //!
 //! The crate is pure: no I/O, no unsafe code, no engine.
 #![forbid(unsafe_code)]
 
 mod data_type;
+mod check;
 mod ir;
+mod json;
 mod layout;
 mod repairs;
 mod topology;
 pub mod verify;
 
 pub use data_type::{DataType, UnknownDataType};
+pub use check::{Finding, PlanPlace};
 pub use ir::*;
 pub use layout::{
     Alias, AreaBytes, ChunkTable, Extent, Geometry, LayoutError, LayoutRequest, MessageLayout, MessageSizes,
     Piece, Pieces, Placement, REUSED_SCRATCH_BYTES, SizeRows, split,
 };
 pub use repairs::{OperationPlace, OrderedPair, Repairs};
+pub use json::{PlanIdentity, ReadError, ReadPlan, Style};
 pub use topology::{Link, RankChannels, RemoteTarget, SwitchChannel, Topology};

@@ -1,0 +1,16 @@
+//! Plans as JSON, the format of MSCCL++ 0.9 with Warpway's extensions.
+//!
+//! Reading streams through `serde_json` without a tree, keeps what the file says even where it makes no sense
+//! for the operation, and lists all findings (V101 to V111) instead of the first. Writing streams as well.
+
+mod emit;
+mod identity;
+mod read;
+mod read_operation;
+mod records;
+mod slot;
+mod write;
+
+pub use identity::PlanIdentity;
+pub use read::{ReadError, ReadPlan};
+pub use write::Style;
