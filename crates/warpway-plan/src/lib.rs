@@ -24,12 +24,12 @@ mod topology;
 pub mod verify;
 
 pub use data_type::{DataType, UnknownDataType};
-pub use check::{Finding, PlanPlace};
+pub use check::Finding;
 pub use ir::*;
+pub use json::{PlanIdentity, ReadError, ReadPlan, Style};
 pub use layout::{
     Alias, AreaBytes, ChunkTable, Extent, Geometry, LayoutError, LayoutRequest, MessageLayout, MessageSizes,
     Piece, Pieces, Placement, REUSED_SCRATCH_BYTES, SizeRows, split,
 };
 pub use repairs::{OperationPlace, OrderedPair, Repairs};
-pub use json::{PlanIdentity, ReadError, ReadPlan, Style};
 pub use topology::{Link, RankChannels, RemoteTarget, SwitchChannel, Topology};

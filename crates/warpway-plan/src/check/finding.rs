@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::path::{Path, Step};
+use crate::verify::{Diagnostic, Place};
 
 /// One violation of the rules V101 to V111.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,28 +13,33 @@ pub struct Finding {
     /// Where the file says it, or would: `$.gpus[1].threadblocks[0].ops[3].src_buff[0].index`.
     pub path: String,
     /// The rank, block and operation of that path; `None` for what concerns the whole plan.
-    pub place: Option<PlanPlace>,
+    pub place: Option<Place>,
     /// What stands there.
     pub found: String,
     /// What should.
     pub expected: String,
 }
 
-/// A place in a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PlanPlace {
-    /// The rank.
-    pub rank: u32,
-    /// Its block, if the place is within one.
-    pub block: Option<u32>,
-    /// Empty, `[operation]`, or `[pipeline, operation of its body]`.
-    pub operation: Vec<u32>,
-}
-
 impl Finding {
     /// False for what is only noted: keys without a meaning (V106).
     pub fn is_error(&self) -> bool {
         self.rule != 106
+    }
+}
+
+impl From<Finding> for Diagnostic {
+    fn from(finding: Finding) -> Self {
+        let Finding { rule, path, place, found, expected } = &finding;
+        let message = format!("{path}: found {found}");
+        let diagnostic = match finding.is_error() {
+            true => Self::error(*rule, message),
+            false => Self::warning(*rule, message),
+        };
+        let diagnostic = diagnostic.hint(format!("expected {expected}"));
+        match place {
+            Some(place) => diagnostic.at(place.clone()),
+            None => diagnostic,
+        }
     }
 }
 

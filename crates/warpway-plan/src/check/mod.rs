@@ -8,7 +8,7 @@ mod shape;
 
 use std::collections::BTreeSet;
 
-pub use finding::{Finding, PlanPlace};
+pub use finding::Finding;
 pub(crate) use finding::{Noted, Notes};
 pub(crate) use path::{Clipped, Path, Step};
 

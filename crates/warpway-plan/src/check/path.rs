@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::PlanPlace;
+use crate::verify::{OpPath, Place};
 
 /// One step into the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,15 +42,20 @@ impl Path {
     }
 
     /// The rank, block and operation on the way; `None` above the ranks.
-    pub(crate) fn place(&self) -> Option<PlanPlace> {
-        let mut place: Option<PlanPlace> = None;
+    pub(crate) fn place(&self) -> Option<Place> {
+        let mut place: Option<Place> = None;
         for pair in self.0.windows(2) {
             let [Step::Key(list), Step::Index(index)] = pair else { continue };
-            let index = u32::try_from(*index).unwrap_or(u32::MAX);
+            let number = u32::try_from(*index).unwrap_or(u32::MAX);
             match (*list, &mut place) {
-                ("gpus", None) => place = Some(PlanPlace { rank: index, block: None, operation: Vec::new() }),
-                ("threadblocks", Some(place)) => place.block = Some(index),
-                ("ops", Some(place)) => place.operation.push(index),
+                ("gpus", None) => place = Some(Place::rank(number)),
+                ("threadblocks", Some(place)) => place.block = Some(number),
+                ("ops", Some(place)) => {
+                    place.op = Some(match place.op {
+                        None => OpPath { index: number, inner: None },
+                        Some(outer) => OpPath { inner: Some(number), ..outer },
+                    });
+                }
                 _ => {}
             }
         }
