@@ -14,8 +14,8 @@
 //! The crate is pure: no I/O, no unsafe code, no engine.
 #![forbid(unsafe_code)]
 
-mod data_type;
 mod check;
+mod data_type;
 mod ir;
 mod json;
 mod layout;
@@ -23,8 +23,8 @@ mod repairs;
 mod topology;
 pub mod verify;
 
-pub use data_type::{DataType, UnknownDataType};
 pub use check::Finding;
+pub use data_type::{DataType, UnknownDataType};
 pub use ir::*;
 pub use json::{PlanIdentity, ReadError, ReadPlan, Style};
 pub use layout::{
