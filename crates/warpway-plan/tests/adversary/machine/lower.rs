@@ -1,0 +1,355 @@
+//! One block's operations as instructions: references resolved, groups split, pipelines unrolled.
+
+use warpway_plan::{
+    Action, BufferKind, ChannelType, DataKind, DataOperation, Form, GroupMember, Operation, Reference,
+    ThreadBlock, Topology, Via,
+};
+
+use super::program::{
+    BARRIERS_PER_RANK, Call, Instruction, Meaningless, Movement, Program, Region, Size, Step, op_number,
+};
+
+/// Iterations of one pipeline beyond which a size is not worth running.
+const MOST_ITERATIONS: u64 = 64;
+
+/// The slice of every operation that is run: its first lane and their number.
+type Window = Option<(u32, u32)>;
+
+pub(super) struct Lowering<'a> {
+    program: &'a Program,
+    topology: &'a Topology<'a>,
+    size: Size,
+    rank: u32,
+    block: &'a ThreadBlock,
+    place: String,
+    path: (u32, Option<u32>),
+    name: &'static str,
+    out: Vec<Instruction>,
+}
+
+type Result<T> = std::result::Result<T, Meaningless>;
+
+impl<'a> Lowering<'a> {
+    pub(super) fn new(
+        program: &'a Program,
+        topology: &'a Topology<'a>,
+        size: Size,
+        (rank, number): (u32, u32),
+        block: &'a ThreadBlock,
+    ) -> Self {
+        let place = format!("rank {rank} block {number}");
+        Self { program, topology, size, rank, block, place, path: (0, None), name: "", out: Vec::new() }
+    }
+
+    pub(super) fn run(mut self) -> Result<Vec<Instruction>> {
+        for (at, operation) in (0u32..).zip(&self.block.operations) {
+            self.path = (at, None);
+            match &operation.action {
+                Action::Pipeline(pipeline) => {
+                    let bytes = pipeline
+                        .num_chunks
+                        .checked_mul(u64::from(self.size.lanes) * self.size.lane_bytes)
+                        .ok_or_else(|| self.wrong("pipeline of too many chunks"))?;
+                    if pipeline.unit_size == 0 || !pipeline.unit_size.is_multiple_of(self.size.lane_bytes) {
+                        return Err(self.wrong("pipeline unit of no whole lanes"));
+                    }
+                    let iterations = bytes.div_ceil(pipeline.unit_size);
+                    if iterations > MOST_ITERATIONS {
+                        return Err(self.wrong("pipeline of too many iterations"));
+                    }
+                    let unit = (pipeline.unit_size / self.size.lane_bytes).min(1 << 20) as u32;
+                    for iteration in 0..iterations as u32 {
+                        for (inner, operation) in (0u32..).zip(&pipeline.body) {
+                            self.path = (at, Some(inner));
+                            self.operation(operation, Some((iteration * unit, unit)))?;
+                        }
+                    }
+                }
+                _ => self.operation(operation, None)?,
+            }
+        }
+        Ok(self.out)
+    }
+
+    fn wrong(&self, what: &str) -> Meaningless {
+        Meaningless(format!("{} op {:?} {}: {what}", self.place, self.path, self.name))
+    }
+
+    fn emit(&mut self, step: Step) {
+        self.out.push(Instruction { step, path: self.path, name: self.name });
+    }
+
+    fn operation(&mut self, operation: &Operation, window: Window) -> Result<()> {
+        self.name = match &operation.action {
+            Action::Nop => "nop",
+            Action::Barrier { .. } => "barrier",
+            Action::Signal { relaxed: false, .. } => "signal",
+            Action::Signal { .. } => "rlxsignal",
+            Action::Wait { relaxed: false, .. } => "wait",
+            Action::Wait { .. } => "rlxwait",
+            Action::Flush { .. } => "flush",
+            Action::Acquire { .. } => "sem_acquire",
+            Action::Release { .. } => "sem_release",
+            Action::Data(data) => data.kind.name(),
+            Action::Pipeline(_) => "pipeline",
+        };
+        let calls = match &operation.action {
+            Action::Nop => {
+                self.emit(Step::Nop);
+                return Ok(());
+            }
+            Action::Barrier { id, blocks } => {
+                if *id >= BARRIERS_PER_RANK || *blocks == 0 {
+                    return Err(self.wrong("barrier out of range"));
+                }
+                let barrier = self.rank * BARRIERS_PER_RANK + id;
+                self.emit(Step::Barrier { barrier, blocks: *blocks });
+                return Ok(());
+            }
+            Action::Data(data) => return self.data(data, window),
+            Action::Pipeline(_) => return Err(self.wrong("nested")),
+            Action::Signal { via, relaxed, channels } => self.calls(channels, |s, position| {
+                let relaxed = *relaxed && *via == Via::Memory;
+                match via {
+                    Via::Port => Ok(vec![Call::PushFlag { port: s.port(position)? }]),
+                    Via::Memory => Ok(vec![Call::Signal { to: s.hearer(position)?, relaxed }]),
+                }
+            })?,
+            Action::Wait { via, relaxed, channels } => self.calls(channels, |s, position| {
+                let index = s.channel(*via, position)?;
+                let on = s.program.channel_number((s.rank, *via, index));
+                let on = on.ok_or_else(|| s.wrong("no such channel"))?;
+                Ok(vec![Call::Wait { on, relaxed: *relaxed }])
+            })?,
+            Action::Flush { channels } => self.calls(channels, |s, position| {
+                let port = s.port(position)?;
+                Ok(vec![Call::PushSync { port }, Call::AwaitSync { port }])
+            })?,
+            Action::Acquire { semaphores } => {
+                self.calls(semaphores, |s, id| Ok(vec![Call::Acquire { semaphore: s.semaphore(id)? }]))?
+            }
+            Action::Release { semaphores } => {
+                self.calls(semaphores, |s, id| Ok(vec![Call::Release { semaphore: s.semaphore(id)? }]))?
+            }
+        };
+        self.emit(Step::Calls { calls, pushed: Vec::new() });
+        Ok(())
+    }
+
+    fn calls(&self, ids: &[u32], of: impl Fn(&Self, u32) -> Result<Vec<Call>>) -> Result<Vec<(u32, Call)>> {
+        let mut calls = Vec::new();
+        for (thread, id) in (0u32..).zip(ids) {
+            calls.extend(of(self, *id)?.into_iter().map(|call| (thread, call)));
+        }
+        Ok(calls)
+    }
+
+    fn channel(&self, via: Via, position: u32) -> Result<u32> {
+        let channel_type = match via {
+            Via::Memory => ChannelType::Memory,
+            Via::Port => ChannelType::Port,
+        };
+        let index = self.topology.channel_at(self.block, channel_type, position);
+        let index = index.ok_or_else(|| self.wrong("no such channel position"))?;
+        let peer = self.topology.link(self.rank, via, index).map(|l| l.peer);
+        match peer {
+            Some(peer) if (peer as usize) < self.program.ranks.len() && peer != self.rank => Ok(index),
+            _ => Err(self.wrong("channel to nowhere")),
+        }
+    }
+
+    fn hearer(&self, position: u32) -> Result<Option<u32>> {
+        let index = self.channel(Via::Memory, position)?;
+        Ok(self.program.other_end(self.topology, (self.rank, Via::Memory, index)))
+    }
+
+    fn port(&self, position: u32) -> Result<u32> {
+        Ok(self.program.first_port[self.rank as usize] + self.channel(Via::Port, position)?)
+    }
+
+    fn semaphore(&self, id: u32) -> Result<u32> {
+        let of = |s: &(u32, u64)| s.0 == self.rank;
+        let first = self.program.semaphores.iter().position(of);
+        let count = self.program.semaphores.iter().filter(|s| of(s)).count() as u32;
+        match first {
+            Some(first) if id < count => Ok(first as u32 + id),
+            _ => Err(self.wrong("no such semaphore")),
+        }
+    }
+
+    fn data(&mut self, data: &DataOperation, window: Window) -> Result<()> {
+        if !data.kind.joins() && data.sources.len() != data.destinations.len() {
+            return Err(self.wrong("lists of different length"));
+        }
+        if data.sources.is_empty() || data.destinations.is_empty() {
+            return Err(self.wrong("nothing to move"));
+        }
+        let port = data.channel_type == Some(ChannelType::Port);
+        let movements = self.movements(data, window)?;
+        let at = |channels: &[u32], j: usize| channels.get(j).copied();
+        if port {
+            // All threads wait for packets that are read before they are pushed.
+            let mut movements = movements;
+            if data.kind == DataKind::ReadPutPackets {
+                let wait = Movement { writes: Vec::new(), ..movements[0].clone() };
+                self.emit(Step::Lanes(vec![wait]));
+                self.emit(Step::Nop);
+                let writes = std::mem::take(&mut movements[0].writes);
+                let one = |w: Region| Movement { writes: vec![w], ..movements[0].clone() };
+                movements = writes.into_iter().map(one).collect();
+            }
+            let mut calls = Vec::new();
+            for j in 0..movements.len() {
+                let position = at(&data.channels, j).ok_or_else(|| self.wrong("an item without channel"))?;
+                let port = self.port(position)?;
+                let index = self.channel(Via::Port, position)?;
+                let peer = self.topology.link(self.rank, Via::Port, index).map(|l| l.peer);
+                if self.owner(data, j)? != peer {
+                    return Err(self.wrong("a port to another rank than the destination's owner"));
+                }
+                calls.push((j as u32, Call::Push { port, movement: j as u32 }));
+                if data.kind.signals() {
+                    calls.push((j as u32, Call::PushFlag { port }));
+                }
+                if data.kind == DataKind::PutWithSignalAndFlush {
+                    calls.push((j as u32, Call::PushSync { port }));
+                    calls.push((j as u32, Call::AwaitSync { port }));
+                }
+            }
+            self.emit(Step::Calls { calls, pushed: movements });
+            return Ok(());
+        }
+        self.emit(Step::Lanes(movements));
+        if data.kind.signals() {
+            if data.channels.is_empty() {
+                return Err(self.wrong("no channel to signal"));
+            }
+            self.emit(Step::Nop);
+            let signal =
+                |s: &Self, position| Ok(vec![Call::Signal { to: s.hearer(position)?, relaxed: false }]);
+            let calls = self.calls(&data.channels, signal)?;
+            self.emit(Step::Calls { calls, pushed: Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// The owner of destination `j`.
+    fn owner(&self, data: &DataOperation, j: usize) -> Result<Option<u32>> {
+        match data.destinations.get(j) {
+            Some(Reference::Remote { position, .. }) => {
+                let target = self.topology.remote_at(self.rank, self.block, ChannelType::Port, *position);
+                Ok(target.map(|t| t.rank))
+            }
+            _ => Err(self.wrong("a port destination that is not remote")),
+        }
+    }
+
+    fn movements(&self, data: &DataOperation, window: Window) -> Result<Vec<Movement>> {
+        let mut movements = Vec::new();
+        for item in data.items() {
+            let chunks = item.sources[0].size();
+            let all = || item.sources.iter().chain(item.destinations);
+            if all().any(|r| r.size() != chunks) {
+                return Err(self.wrong("sizes differ"));
+            }
+            let lanes = chunks.checked_mul(u64::from(self.size.lanes)).filter(|l| *l < 1 << 20);
+            let lanes = lanes.ok_or_else(|| self.wrong("too many chunks"))? as u32;
+            let (skip, lanes) = self.share(lanes, data.group, window)?;
+            let mut movement = Movement { lanes, ..Movement::default() };
+            if let Some(fold) = &data.fold {
+                movement.op = op_number(fold.op);
+            }
+            for (j, source) in item.sources.iter().enumerate() {
+                let form = data.source_form(item.first.0 + j);
+                self.regions(data, source, (form, skip), &mut movement.reads)?;
+            }
+            for (j, destination) in item.destinations.iter().enumerate() {
+                let form = data.destination_form(item.first.1 + j);
+                self.regions(data, destination, (form, skip), &mut movement.writes)?;
+            }
+            if movement.op == 0 && movement.reads.len() > 1 {
+                return Err(self.wrong("several sources and no fold"));
+            }
+            movements.push(movement);
+        }
+        Ok(movements)
+    }
+
+    /// The lanes of an operation that this block does now: those of its group member, then of the window.
+    fn share(&self, lanes: u32, group: Option<GroupMember>, window: Window) -> Result<(u32, u32)> {
+        let (mut first, mut count) = (0, lanes);
+        if let Some(GroupMember { member, size }) = group {
+            if member >= size {
+                return Err(self.wrong("no such group member"));
+            }
+            let (each, more) = (lanes / size, lanes % size);
+            first = member * each + member.min(more);
+            count = each + u32::from(member < more);
+        }
+        if let Some((from, unit)) = window {
+            let skipped = from.min(count);
+            (first, count) = (first + skipped, (count - skipped).min(unit));
+        }
+        Ok((first, count))
+    }
+
+    fn regions(
+        &self,
+        data: &DataOperation,
+        reference: &Reference,
+        (form, skip): (Form, u32),
+        out: &mut Vec<Region>,
+    ) -> Result<()> {
+        let (index, size) = (reference.index(), reference.size());
+        let region = |owner: u32, buffer: BufferKind| {
+            let chunks = self.topology.plan().ranks[owner as usize].chunks(buffer);
+            if index.checked_add(size).is_none_or(|end| end > chunks) {
+                return Err(self.wrong("beyond the buffer's chunks"));
+            }
+            let lanes = &self.program.ranks[owner as usize];
+            let scratch = buffer == BufferKind::Scratch;
+            if form == Form::Packets && !scratch {
+                return Err(self.wrong("packets outside the scratch"));
+            }
+            let (start, length) = match (form, buffer) {
+                (Form::Packets, _) => lanes.slots,
+                (_, BufferKind::Scratch) => lanes.raw,
+                (_, BufferKind::Input) => lanes.input,
+                (_, BufferKind::Output) => lanes.output,
+            };
+            let double = self.topology.plan().double_scratch;
+            Ok(Region {
+                start: start + index as u32 * self.size.lanes + skip,
+                odd: if scratch && double { length } else { 0 },
+                packets: form == Form::Packets,
+                callers: (!scratch).then_some(owner),
+            })
+        };
+        match *reference {
+            Reference::Local { buffer, .. } => out.push(region(self.rank, buffer)?),
+            Reference::Remote { position, .. } => {
+                let access = data.channel_type.unwrap_or(ChannelType::Switch);
+                let target = self.topology.remote_at(self.rank, self.block, access, position);
+                let target = target.ok_or_else(|| self.wrong("no such remote buffer"))?;
+                if target.rank == self.rank {
+                    return Err(self.wrong("its own buffer as a remote one"));
+                }
+                out.push(region(target.rank, target.buffer)?);
+            }
+            Reference::Switch { position, .. } => {
+                let channel = self.topology.switch_at(self.rank, self.block, position);
+                let channel = channel.ok_or_else(|| self.wrong("no such switch channel"))?;
+                if !channel.group.ranks.contains(&self.rank) {
+                    return Err(self.wrong("not a member of the switch channel"));
+                }
+                for member in &channel.group.ranks {
+                    if *member as usize >= self.program.ranks.len() {
+                        return Err(self.wrong("a switch member that does not exist"));
+                    }
+                    out.push(region(*member, channel.buffer)?);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! A plan at one size, flattened: per block a list of instructions on numbered lanes, slots, channels.
+//!
+//! A lane is one unit of splitting. It stands for a vector that one thread moves, and for one packet.
+
+use warpway_plan::{Action, BufferKind, Collective, Plan, ReduceOp, Topology, Via};
+
+use super::lower::Lowering;
+
+/// A concrete message size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// Bytes of one lane; divides the unit of every pipeline.
+    pub(crate) lane_bytes: u64,
+    /// Lanes of one chunk.
+    pub(crate) lanes: u32,
+}
+
+/// Why a plan means nothing: numbers that point nowhere, lists that do not match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Meaningless(pub(crate) String);
+
+/// A run of lanes or slots in somebody's memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Region {
+    pub(crate) start: u32,
+    /// Added on odd launches.
+    pub(crate) odd: u32,
+    pub(crate) packets: bool,
+    /// The rank whose caller's buffers these are; nobody may touch them but during its launch.
+    pub(crate) callers: Option<u32>,
+}
+
+/// Every write gets the fold of all reads, lane by lane.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Movement {
+    pub(crate) lanes: u32,
+    pub(crate) op: u8,
+    pub(crate) reads: Vec<Region>,
+    pub(crate) writes: Vec<Region>,
+}
+
+/// What a single thread does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Call {
+    /// Adds a signal to the channel with that number; `None` is a channel that nobody has.
+    Signal {
+        to: Option<u32>,
+        relaxed: bool,
+    },
+    Wait {
+        on: u32,
+        relaxed: bool,
+    },
+    /// Hands movement `movement` of the same instruction to a port.
+    Push {
+        port: u32,
+        movement: u32,
+    },
+    PushFlag {
+        port: u32,
+    },
+    PushSync {
+        port: u32,
+    },
+    AwaitSync {
+        port: u32,
+    },
+    Acquire {
+        semaphore: u32,
+    },
+    Release {
+        semaphore: u32,
+    },
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    Nop,
+    Barrier {
+        barrier: u32,
+        blocks: u32,
+    },
+    /// Thread `lane` does lane `lane` of each movement, in list order.
+    Lanes(Vec<Movement>),
+    /// Calls by thread, in program order of the thread; the movements that they push.
+    Calls {
+        calls: Vec<(u32, Call)>,
+        pushed: Vec<Movement>,
+    },
+}
+
+/// A step, and where the plan says so.
+#[derive(Debug, Clone)]
+pub(crate) struct Instruction {
+    pub(crate) step: Step,
+    pub(crate) path: (u32, Option<u32>),
+    pub(crate) name: &'static str,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct BlockProgram {
+    pub(crate) rank: u32,
+    pub(crate) block: u32,
+    pub(crate) instructions: Vec<Instruction>,
+}
+
+/// Lanes of one rank's buffers in the numbering of all lanes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RankLanes {
+    pub(crate) input: (u32, u32),
+    pub(crate) output: (u32, u32),
+    pub(crate) raw: (u32, u32),
+    pub(crate) slots: (u32, u32),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    pub(crate) collective: Collective,
+    pub(crate) in_place: bool,
+    /// What results are joined by; 0 if nothing is.
+    pub(crate) reduce_op: u8,
+    pub(crate) ranks: Vec<RankLanes>,
+    pub(crate) blocks: Vec<BlockProgram>,
+    /// Number of lanes, of slots.
+    pub(crate) cells: u32,
+    pub(crate) slots: u32,
+    /// Owner and index of each channel that is waited on: memory channels, then ports.
+    pub(crate) channels: Vec<(u32, Via, u32)>,
+    /// Per port: the number of the channel at its other end.
+    pub(crate) ports: Vec<Option<u32>>,
+    /// Number of the first port of each rank.
+    pub(crate) first_port: Vec<u32>,
+    /// Rank and initial value.
+    pub(crate) semaphores: Vec<(u32, u64)>,
+    pub(crate) barriers: u32,
+}
+
+/// The number of a reduction.
+pub(crate) fn op_number(op: ReduceOp) -> u8 {
+    match op {
+        ReduceOp::Sum => 1,
+        ReduceOp::Min => 2,
+        ReduceOp::Max => 3,
+        ReduceOp::Prod => 4,
+        ReduceOp::Avg => 5,
+    }
+}
+
+impl Program {
+    pub(crate) fn new(plan: &Plan, size: Size) -> Result<Self, Meaningless> {
+        let mut program = Self::lay_out(plan, size)?;
+        let topology = Topology::new(plan);
+        program.number_channels(&topology);
+        let first_fold = plan.operations().find_map(|(_, _, operation)| match &operation.action {
+            Action::Data(data) => data.fold.as_ref().map(|fold| op_number(fold.op)),
+            _ => None,
+        });
+        program.reduce_op = first_fold.unwrap_or(0);
+        for (rank, r) in (0u32..).zip(&plan.ranks) {
+            for (block, b) in (0u32..).zip(&r.blocks) {
+                let instructions = Lowering::new(&program, &topology, size, (rank, block), b).run()?;
+                program.blocks.push(BlockProgram { rank, block, instructions });
+            }
+        }
+        Ok(program)
+    }
+
+    /// Gives lanes to all buffers; aliased ones share them.
+    fn lay_out(plan: &Plan, size: Size) -> Result<Self, Meaningless> {
+        let mut program = Self {
+            collective: plan.collective,
+            in_place: plan.in_place,
+            reduce_op: 0,
+            ranks: Vec::new(),
+            blocks: Vec::new(),
+            cells: 0,
+            slots: 0,
+            channels: Vec::new(),
+            ports: Vec::new(),
+            first_port: Vec::new(),
+            semaphores: Vec::new(),
+            barriers: 0,
+        };
+        for (rank, r) in (0u32..).zip(&plan.ranks) {
+            let lanes = |buffer: BufferKind| {
+                let lanes = r.chunks(buffer).checked_mul(u64::from(size.lanes)).filter(|l| *l < 1 << 20);
+                lanes.map(|l| l as u32).ok_or_else(|| Meaningless(format!("rank {rank}: too many chunks")))
+            };
+            let (i, o, s) =
+                (lanes(BufferKind::Input)?, lanes(BufferKind::Output)?, lanes(BufferKind::Scratch)?);
+            let base = program.cells;
+            let (input, output, taken) = match (plan.in_place, plan.collective) {
+                (false, _) => ((base, i), (base + i, o), i + o),
+                (true, Collective::AllGather) => ((base + rank * i, i), (base, o), o.max((rank + 1) * i)),
+                (true, Collective::ReduceScatter) => ((base, i), (base + rank * o, o), i.max((rank + 1) * o)),
+                (true, _) => ((base, i), (base, o), i.max(o)),
+            };
+            let halves = if plan.double_scratch { 2 } else { 1 };
+            let raw = (base + taken, s);
+            let slots = (program.slots, s);
+            program.cells = base + taken + s * halves;
+            program.slots += s * halves;
+            program.ranks.push(RankLanes { input, output, raw, slots });
+            program.semaphores.extend(r.semaphores.iter().map(|init| (rank, *init)));
+        }
+        program.barriers = plan.ranks.len() as u32 * BARRIERS_PER_RANK;
+        Ok(program)
+    }
+
+    fn number_channels(&mut self, topology: &Topology<'_>) {
+        let ranks = 0..self.ranks.len() as u32;
+        for via in [Via::Memory, Via::Port] {
+            for rank in ranks.clone() {
+                let count = topology.rank(rank).map_or(0, |r| r.links(via).len() as u32);
+                if via == Via::Port {
+                    self.first_port.push(self.ports.len() as u32);
+                    self.ports.extend((0..count).map(|_| None));
+                }
+                self.channels.extend((0..count).map(|c| (rank, via, c)));
+            }
+        }
+        for rank in ranks {
+            let count = topology.rank(rank).map_or(0, |r| r.port.len() as u32);
+            for c in 0..count {
+                let port = (self.first_port[rank as usize] + c) as usize;
+                self.ports[port] = self.other_end(topology, (rank, Via::Port, c));
+            }
+        }
+    }
+
+    /// The number of the channel that hears the signals of a channel.
+    pub(crate) fn other_end(&self, topology: &Topology<'_>, channel: (u32, Via, u32)) -> Option<u32> {
+        let (rank, via, index) = channel;
+        let peer = topology.link(rank, via, index)?.peer;
+        self.channel_number((peer, via, topology.partner(rank, via, index)?))
+    }
+
+    pub(crate) fn channel_number(&self, channel: (u32, Via, u32)) -> Option<u32> {
+        self.channels.iter().position(|c| *c == channel).map(|n| n as u32)
+    }
+}
+
+/// Barriers have a rank's number and an id; ids from here on are refused.
+pub(crate) const BARRIERS_PER_RANK: u32 = 32;
