@@ -27,12 +27,6 @@ impl Random {
     pub(crate) fn pick<'t, T>(&mut self, from: &'t [T]) -> &'t T {
         &from[self.below(from.len())]
     }
-
-    pub(crate) fn shuffle<T>(&mut self, list: &mut [T]) {
-        for i in (1..list.len()).rev() {
-            list.swap(i, self.below(i + 1));
-        }
-    }
 }
 
 /// Spreads the bits of a number; equal numbers give equal results, others almost never do.
