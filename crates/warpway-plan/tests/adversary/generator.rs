@@ -216,7 +216,7 @@ fn transfer(
                 spot.acquire(semaphore).nop();
             }
             spot.data(DataKind::Copy, None, &[source], &[leaving]).nop();
-            if number % 2 == 0 {
+            if number.is_multiple_of(2) {
                 spot.release(semaphore);
                 sketch.at(p, block).acquire(semaphore).nop();
             } else if blocks > 1 {
