@@ -1,5 +1,6 @@
 //! An independent judge of plans: it runs them under unfavourable schedules and looks at what comes out.
 //! What the verifier accepts must pass here, however the plan was made.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test")]
 
 mod corpus;
 mod generator;
