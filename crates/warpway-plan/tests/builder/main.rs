@@ -1,0 +1,3 @@
+//! Programs and their plans.
+
+mod algorithms;
