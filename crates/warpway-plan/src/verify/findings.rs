@@ -1,6 +1,7 @@
 //! The findings of all passes: severity by the policy, each problem once, a bounded number of each rule.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
 
 use super::options::Options;
 use super::policy::{self, Policy};
@@ -21,8 +22,8 @@ pub(super) struct Findings {
     kept: Vec<Diagnostic>,
     seen: HashSet<Identity>,
     counts: BTreeMap<Rule, u64>,
-    /// The groups that have errors.
-    error_groups: BTreeSet<u16>,
+    /// The rules that have errors.
+    errors: BTreeSet<Rule>,
     inconclusive: bool,
     /// What the executor has to add, gathered by the passes.
     pub(super) repairs: Repairs,
@@ -39,7 +40,7 @@ impl Findings {
     pub(super) fn push(&mut self, mut diagnostic: Diagnostic) {
         self.policy.apply(&mut diagnostic);
         if diagnostic.severity == Severity::Error {
-            self.error_groups.insert(diagnostic.rule.0 / 100);
+            self.errors.insert(diagnostic.rule);
         }
         self.inconclusive |= policy::is_inconclusive(diagnostic.rule);
         let places = diagnostic.places.iter().map(|p| (p.rank, p.block, p.op, p.item)).collect();
@@ -54,20 +55,24 @@ impl Findings {
 
     /// True if the plan is rejected already.
     pub(super) fn has_errors(&self) -> bool {
-        !self.error_groups.is_empty()
+        !self.errors.is_empty()
     }
 
-    /// True if there is an error of another group (the hundreds) than this one.
-    pub(super) fn has_errors_besides(&self, group: u16) -> bool {
-        self.error_groups.iter().any(|g| *g != group / 100)
+    /// True if there is an error of one of these rules.
+    pub(super) fn has_errors_in(&self, rules: Range<u16>) -> bool {
+        self.errors.range(Rule(rules.start)..Rule(rules.end)).next().is_some()
     }
 
-    /// Forgets the findings of a group.
-    pub(super) fn discard(&mut self, group: u16) {
-        let of_group = |rule: Rule| rule.0 / 100 == group / 100;
-        self.kept.retain(|d| !of_group(d.rule));
-        self.counts.retain(|rule, _| !of_group(*rule));
-        self.error_groups.remove(&(group / 100));
+    /// True if a rule has been violated, whatever its severity.
+    pub(super) fn has_any_of(&self, rule: Rule) -> bool {
+        self.counts.contains_key(&rule)
+    }
+
+    /// Forgets the findings of these rules.
+    pub(super) fn discard(&mut self, rules: Range<u16>) {
+        self.kept.retain(|d| !rules.contains(&d.rule.0));
+        self.counts.retain(|rule, _| !rules.contains(&rule.0));
+        self.errors.retain(|rule| !rules.contains(&rule.0));
     }
 
     /// The errors of another examination.
@@ -80,7 +85,7 @@ impl Findings {
                 self.kept.retain(|d| {
                     (d.rule, &d.places, d.region) != (diagnostic.rule, &diagnostic.places, diagnostic.region)
                 });
-                self.error_groups.insert(diagnostic.rule.0 / 100);
+                self.errors.insert(diagnostic.rule);
                 self.kept.push(diagnostic);
             }
         }

@@ -29,7 +29,13 @@ impl IntervalSet {
 
     /// True if all of `start..end` is in the set.
     pub(super) fn covers(&self, start: u64, end: u64) -> bool {
-        start >= end || self.0.range(..=start).next_back().is_some_and(|(_, e)| *e >= end)
+        self.first_gap(start, end).is_none()
+    }
+
+    /// The first of `start..end` that is not in the set.
+    pub(super) fn first_gap(&self, start: u64, end: u64) -> Option<u64> {
+        let behind = self.0.range(..=start).next_back().map_or(start, |(_, e)| (*e).max(start));
+        (behind < end).then_some(behind)
     }
 
     /// True if any of `start..end` is in the set.
@@ -55,6 +61,8 @@ mod tests {
             let end = (start + next(9) as usize).min(64);
             let (range, wide) = (&model[start..end], (start as u64, end as u64));
             assert_eq!(set.covers(wide.0, wide.1), range.iter().all(|x| *x), "{turn}: {start}..{end}");
+            let gap = (start..end).find(|at| !model[*at]).map(|at| at as u64);
+            assert_eq!(set.first_gap(wide.0, wide.1), gap, "{turn}: {start}..{end}");
             assert_eq!(set.touches(wide.0, wide.1), range.iter().any(|x| *x), "{turn}: {start}..{end}");
             if next(4) == 0 {
                 let before = model[start..end].iter().any(|x| *x);

@@ -1,14 +1,15 @@
 //! One run of the plan with maximal progress: does everything end, and in which order can it happen?
 //!
-//! Channels, barriers and packets are deterministic, so which blocks stay blocked does not depend on the order
-//! chosen. Semaphores with several acquiring blocks are the exception ([`Schedule::contested`]).
+//! Which blocks stay blocked does not depend on the order chosen, unless several blocks take from one semaphore
+//! or wait on one channel; then [`explore`](super::explore) tries the others.
 
 use std::collections::BTreeMap;
 
 use super::accesses::{Access, Mode, waits_for_packets};
 use super::intervals::IntervalSet;
+use super::packets_ready::PacketItems;
 use super::trace::{ChannelId, NO_PARTNER, Step, Trace};
-use crate::ir::{Action, BufferKind, DataOperation, Form, Via};
+use crate::ir::{Action, ChannelType, DataOperation, Form, Via};
 
 /// What a block waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +20,8 @@ pub(super) enum Blocker {
     Barrier { id: u32 },
     /// A release of a semaphore of its rank.
     Semaphore { id: u32 },
-    /// Packets in a scratch.
-    Packets(Access),
+    /// Packets in a scratch: the read, and the first unit that nobody has written.
+    Packets { read: Access, missing: u64 },
 }
 
 /// See the module's page.
@@ -30,34 +31,68 @@ pub(super) struct Schedule {
     pub(super) order: Vec<(u32, u32)>,
     /// The blocks that never end: the step they stand at, and why.
     pub(super) blocked: BTreeMap<usize, (usize, Blocker)>,
-    /// Semaphores (rank, number) that several blocks acquire.
-    pub(super) contested: Vec<(u32, u32)>,
 }
 
 /// The channels on which a step signals its peer.
-pub(super) fn signalled<'s>(trace: &'s Trace<'_>, block: usize, action: &'s Action) -> Vec<ChannelId> {
+pub(super) fn signalled<'s>(
+    trace: &'s Trace<'_>,
+    block: usize,
+    action: &'s Action,
+) -> impl Iterator<Item = ChannelId> + 's {
     let (via, positions) = match action {
-        Action::Signal { via, channels, .. } => (*via, channels),
-        Action::Data(data) if data.kind.signals() => (via_of(data), &data.channels),
-        _ => return Vec::new(),
+        Action::Signal { via, channels, .. } => (*via, channels.as_slice()),
+        Action::Data(data) if data.kind.signals() => (via_of(data), data.channels.as_slice()),
+        _ => (Via::Memory, &[][..]),
     };
-    positions.iter().filter_map(|p| trace.channel(block, via, *p)).collect()
+    positions.iter().filter_map(move |p| trace.channel(block, via, *p))
 }
 
 /// The kind of channel that a data operation uses.
 pub(super) fn via_of(data: &DataOperation) -> Via {
     match data.channel_type {
-        Some(crate::ir::ChannelType::Port) => Via::Port,
+        Some(ChannelType::Port) => Via::Port,
         _ => Via::Memory,
     }
 }
 
-struct Run<'t, 'p> {
-    trace: &'t Trace<'p>,
+/// Something that several blocks take from, so that it matters who comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Resource {
+    /// Rank and number.
+    Semaphore(u32, u32),
+    /// As its owner sees it.
+    Channel(ChannelId),
+}
+
+/// Who may go on by itself, and who must be told to.
+pub(super) trait Arbiter {
+    /// True if nobody takes from `resource` without being told.
+    fn holds(&self, resource: Resource) -> bool;
+}
+
+/// First come, first served.
+pub(super) struct Unarbitrated;
+
+impl Arbiter for Unarbitrated {
+    fn holds(&self, _: Resource) -> bool {
+        false
+    }
+}
+
+/// What does not change during a run.
+pub(super) struct Machine<'t, 'p, A> {
+    pub(super) trace: &'t Trace<'p>,
+    pub(super) arbiter: A,
+    items: Vec<PacketItems>,
+}
+
+/// A moment of a run.
+#[derive(Debug, Clone)]
+pub(super) struct State {
     /// Next step of each block.
-    next: Vec<usize>,
+    pub(super) next: Vec<usize>,
     /// How many of the ids of the step a block stands at have been satisfied.
-    progress: Vec<usize>,
+    pub(super) progress: Vec<usize>,
     /// Signals that have arrived at a channel and waits that have been satisfied there.
     arrived: Vec<u64>,
     taken: Vec<u64>,
@@ -66,184 +101,232 @@ struct Run<'t, 'p> {
     barriers: BTreeMap<(u32, u32), Vec<usize>>,
     semaphores: Vec<Vec<u64>>,
     waiting_for_semaphore: BTreeMap<(u32, u32), Vec<usize>>,
+    /// Written units by rank.
     packets: Vec<IntervalSet>,
-    waiting_for_packets: Vec<Vec<usize>>,
-    blockers: BTreeMap<usize, Blocker>,
+    /// Blocks by rank and the first unit that they miss.
+    waiting_for_packets: Vec<BTreeMap<u64, Vec<usize>>>,
+    pub(super) blockers: BTreeMap<usize, Blocker>,
+    /// Blocks that wait for the arbiter, and for what.
+    pub(super) parked: BTreeMap<usize, Resource>,
     ready: Vec<usize>,
-    scratch: Vec<Access>,
-    order: Vec<(u32, u32)>,
+    pub(super) order: Vec<(u32, u32)>,
 }
 
 /// Runs the plan.
 pub(super) fn run(trace: &Trace<'_>) -> Schedule {
-    let n_ranks = trace.plan().ranks.len();
-    let mut run = Run {
-        trace,
-        next: trace.blocks.iter().map(|b| b.steps.start).collect(),
-        progress: vec![0; trace.blocks.len()],
-        arrived: vec![0; trace.channels.len()],
-        taken: vec![0; trace.channels.len()],
-        waiting_for_signal: BTreeMap::new(),
-        barriers: BTreeMap::new(),
-        semaphores: trace.plan().ranks.iter().map(|r| r.semaphores.clone()).collect(),
-        waiting_for_semaphore: BTreeMap::new(),
-        packets: vec![IntervalSet::default(); n_ranks],
-        waiting_for_packets: vec![Vec::new(); n_ranks],
-        blockers: BTreeMap::new(),
-        ready: (0..trace.blocks.len()).rev().collect(),
-        scratch: Vec::new(),
-        order: Vec::with_capacity(trace.steps.len()),
-    };
-    while let Some(block) = run.ready.pop() {
-        run.advance(block);
-    }
-    let blocked = run.blockers.iter().map(|(block, why)| (*block, (run.next[*block], *why))).collect();
-    Schedule { order: run.order, blocked, contested: contested(trace) }
+    let machine = Machine::new(trace, Unarbitrated);
+    let mut state = machine.start();
+    state.order.reserve_exact(trace.steps.len());
+    machine.settle(&mut state);
+    let blocked = state.blocked();
+    Schedule { order: state.order, blocked }
 }
 
-impl Run<'_, '_> {
-    /// Runs a block until it ends or waits.
-    fn advance(&mut self, block: usize) {
-        let trace = self.trace;
-        self.blockers.remove(&block);
-        while self.next[block] < trace.blocks[block].steps.end {
-            let at = self.next[block];
-            let step = &trace.steps[at];
-            if let Some(blocker) = self.obstacle(block, step) {
-                self.blockers.insert(block, blocker);
-                return;
-            }
-            self.progress[block] = 0;
-            self.next[block] = at + 1;
-            self.order.push((block as u32, at as u32));
-            self.effects(block, step);
+impl State {
+    /// The blocks that wait, with the step they stand at.
+    pub(super) fn blocked(&self) -> BTreeMap<usize, (usize, Blocker)> {
+        self.blockers.iter().map(|(block, why)| (*block, (self.next[*block], *why))).collect()
+    }
+
+    /// How much there is to take from a resource.
+    pub(super) fn available(&self, resource: Resource) -> u64 {
+        match resource {
+            Resource::Channel(channel) => self.arrived[channel as usize] - self.taken[channel as usize],
+            Resource::Semaphore(rank, id) => self.semaphores[rank as usize][id as usize],
         }
     }
 
+    /// Takes one.
+    fn take(&mut self, resource: Resource) {
+        match resource {
+            Resource::Channel(channel) => self.taken[channel as usize] += 1,
+            Resource::Semaphore(rank, id) => self.semaphores[rank as usize][id as usize] -= 1,
+        }
+    }
+
+    /// Lets a parked block take what it waits for.
+    pub(super) fn grant(&mut self, block: usize) {
+        if let Some(resource) = self.parked.remove(&block) {
+            self.take(resource);
+            self.progress[block] += 1;
+            self.ready.push(block);
+        }
+    }
+}
+
+impl<'t, 'p, A: Arbiter> Machine<'t, 'p, A> {
+    pub(super) fn new(trace: &'t Trace<'p>, arbiter: A) -> Self {
+        Self { trace, arbiter, items: PacketItems::of(trace) }
+    }
+
+    /// Before the first step.
+    pub(super) fn start(&self) -> State {
+        let trace = self.trace;
+        let n_ranks = trace.plan().ranks.len();
+        State {
+            next: trace.blocks.iter().map(|b| b.steps.start).collect(),
+            progress: vec![0; trace.blocks.len()],
+            arrived: vec![0; trace.channels.len()],
+            taken: vec![0; trace.channels.len()],
+            waiting_for_signal: BTreeMap::new(),
+            barriers: BTreeMap::new(),
+            semaphores: trace.plan().ranks.iter().map(|r| r.semaphores.clone()).collect(),
+            waiting_for_semaphore: BTreeMap::new(),
+            packets: vec![IntervalSet::default(); n_ranks],
+            waiting_for_packets: vec![BTreeMap::new(); n_ranks],
+            blockers: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            ready: (0..trace.blocks.len()).rev().collect(),
+            order: Vec::new(),
+        }
+    }
+
+    /// Runs until every block has ended or waits. Returns the number of steps.
+    pub(super) fn settle(&self, state: &mut State) -> u64 {
+        let mut accesses = Vec::new();
+        let mut steps = 0;
+        while let Some(block) = state.ready.pop() {
+            steps += self.advance(state, block, &mut accesses);
+        }
+        steps
+    }
+
+    /// Runs a block until it ends or waits.
+    fn advance(&self, state: &mut State, block: usize, accesses: &mut Vec<Access>) -> u64 {
+        let trace = self.trace;
+        state.blockers.remove(&block);
+        let (begin, end) = (state.next[block], trace.blocks[block].steps.end);
+        while state.next[block] < end {
+            let at = state.next[block];
+            let step = &trace.steps[at];
+            accesses.clear();
+            if matches!(step.action, Action::Data(data) if data.kind.uses_packets()) {
+                trace.accesses(block, step, accesses);
+            }
+            if let Some(blocker) = self.obstacle(state, block, step, accesses) {
+                state.blockers.insert(block, blocker);
+                break;
+            }
+            state.progress[block] = 0;
+            state.next[block] = at + 1;
+            state.order.push((block as u32, at as u32));
+            self.effects(state, block, step, accesses);
+        }
+        (state.next[block] - begin) as u64
+    }
+
     /// Why a step cannot happen now. Takes what it can get.
-    fn obstacle(&mut self, block: usize, step: &Step<'_>) -> Option<Blocker> {
+    fn obstacle(
+        &self,
+        state: &mut State,
+        block: usize,
+        step: &Step<'_>,
+        accesses: &[Access],
+    ) -> Option<Blocker> {
         let trace = self.trace;
         let rank = trace.blocks[block].rank;
         match step.action {
             Action::Wait { via, channels, .. } => {
-                while let Some(position) = channels.get(self.progress[block]) {
+                while let Some(position) = channels.get(state.progress[block]) {
                     let Some(channel) = trace.channel(block, *via, *position) else {
-                        self.progress[block] += 1;
+                        state.progress[block] += 1;
                         continue;
                     };
-                    let at = channel as usize;
-                    if self.taken[at] == self.arrived[at] {
-                        self.waiting_for_signal.entry(channel).or_default().push(block);
-                        return Some(Blocker::Signal { channel, number: self.taken[at] + 1 });
+                    let resource = Resource::Channel(channel);
+                    let blocker = Blocker::Signal { channel, number: state.taken[channel as usize] + 1 };
+                    if self.arbiter.holds(resource) {
+                        state.parked.insert(block, resource);
+                        return Some(blocker);
                     }
-                    self.taken[at] += 1;
-                    self.progress[block] += 1;
+                    if state.available(resource) == 0 {
+                        state.waiting_for_signal.entry(channel).or_default().push(block);
+                        return Some(blocker);
+                    }
+                    state.take(resource);
+                    state.progress[block] += 1;
                 }
                 None
             }
             Action::Barrier { id, blocks } => {
-                if self.progress[block] > 0 {
+                if state.progress[block] > 0 {
                     return None;
                 }
-                let arrived = self.barriers.entry((rank, *id)).or_default();
+                let arrived = state.barriers.entry((rank, *id)).or_default();
                 arrived.push(block);
                 if (arrived.len() as u64) < u64::from(*blocks) {
-                    self.progress[block] = 1;
+                    state.progress[block] = 1;
                     return Some(Blocker::Barrier { id: *id });
                 }
                 let others = std::mem::take(arrived);
-                self.ready.extend(others.into_iter().filter(|other| *other != block).rev());
+                state.ready.extend(others.into_iter().filter(|other| *other != block).rev());
                 None
             }
             Action::Acquire { semaphores } => {
-                while let Some(id) = semaphores.get(self.progress[block]) {
-                    let Some(value) = self.semaphores[rank as usize].get_mut(*id as usize) else {
-                        self.progress[block] += 1;
-                        continue;
-                    };
-                    if *value == 0 {
-                        self.waiting_for_semaphore.entry((rank, *id)).or_default().push(block);
-                        return Some(Blocker::Semaphore { id: *id });
+                while let Some(id) = semaphores.get(state.progress[block]) {
+                    let resource = Resource::Semaphore(rank, *id);
+                    let blocker = Blocker::Semaphore { id: *id };
+                    if self.arbiter.holds(resource) {
+                        state.parked.insert(block, resource);
+                        return Some(blocker);
                     }
-                    *value -= 1;
-                    self.progress[block] += 1;
+                    if state.available(resource) == 0 {
+                        state.waiting_for_semaphore.entry((rank, *id)).or_default().push(block);
+                        return Some(blocker);
+                    }
+                    state.take(resource);
+                    state.progress[block] += 1;
                 }
                 None
             }
             Action::Data(data) if waits_for_packets(data) => {
-                let mut accesses = std::mem::take(&mut self.scratch);
-                accesses.clear();
-                trace.accesses(block, step, &mut accesses);
-                let missing = accesses.iter().copied().find(|a| {
-                    let (e, written) = (a.extent, &self.packets[a.extent.rank as usize]);
-                    (a.mode, a.form) == (Mode::Read, Form::Packets) && !written.covers(e.start, e.end)
-                });
-                self.scratch = accesses;
-                let missing = missing?;
-                self.waiting_for_packets[missing.extent.rank as usize].push(block);
-                Some(Blocker::Packets(missing))
+                // What has been found written stays so: go on behind it.
+                let reads = accesses.iter().filter(|a| (a.mode, a.form) == (Mode::Read, Form::Packets));
+                for read in reads.skip(state.progress[block]) {
+                    let at = read.extent.rank as usize;
+                    let (start, end) = self.items[at].needed(read);
+                    if let Some(missing) = state.packets[at].first_gap(start, end) {
+                        state.waiting_for_packets[at].entry(missing).or_default().push(block);
+                        return Some(Blocker::Packets { read: *read, missing });
+                    }
+                    state.progress[block] += 1;
+                }
+                None
             }
             _ => None,
         }
     }
 
     /// What a step gives to others.
-    fn effects(&mut self, block: usize, step: &Step<'_>) {
+    fn effects(&self, state: &mut State, block: usize, step: &Step<'_>, accesses: &[Access]) {
         let trace = self.trace;
         for channel in signalled(trace, block, step.action) {
             let partner = trace.channels[channel as usize].partner;
             if partner != NO_PARTNER {
-                self.arrived[partner as usize] += 1;
-                if let Some(waiting) = self.waiting_for_signal.remove(&partner) {
-                    self.ready.extend(waiting);
+                state.arrived[partner as usize] += 1;
+                if let Some(waiting) = state.waiting_for_signal.remove(&partner) {
+                    state.ready.extend(waiting);
                 }
             }
         }
-        match step.action {
-            Action::Release { semaphores } => {
-                let rank = trace.blocks[block].rank;
-                for id in semaphores {
-                    if let Some(value) = self.semaphores[rank as usize].get_mut(*id as usize) {
-                        *value += 1;
-                    }
-                    if let Some(waiting) = self.waiting_for_semaphore.remove(&(rank, *id)) {
-                        self.ready.extend(waiting);
-                    }
+        if let Action::Release { semaphores } = step.action {
+            let rank = trace.blocks[block].rank;
+            for id in semaphores {
+                let value = &mut state.semaphores[rank as usize][*id as usize];
+                *value = value.saturating_add(1);
+                if let Some(waiting) = state.waiting_for_semaphore.remove(&(rank, *id)) {
+                    state.ready.extend(waiting);
                 }
             }
-            Action::Data(data) if data.kind.uses_packets() => {
-                let mut accesses = std::mem::take(&mut self.scratch);
-                accesses.clear();
-                trace.accesses(block, step, &mut accesses);
-                for access in &accesses {
-                    let extent = access.extent;
-                    if (access.mode, access.form, extent.buffer)
-                        == (Mode::Write, Form::Packets, BufferKind::Scratch)
-                    {
-                        self.packets[extent.rank as usize].insert(extent.start, extent.end);
-                        let waiting = std::mem::take(&mut self.waiting_for_packets[extent.rank as usize]);
-                        self.ready.extend(waiting);
-                    }
-                }
-                self.scratch = accesses;
-            }
-            _ => {}
         }
-    }
-}
-
-/// Semaphores that more than one block acquires.
-fn contested(trace: &Trace<'_>) -> Vec<(u32, u32)> {
-    let mut first: BTreeMap<(u32, u32), (usize, bool)> = BTreeMap::new();
-    for (at, block) in trace.blocks.iter().enumerate() {
-        for step in &trace.steps[block.steps.clone()] {
-            if let Action::Acquire { semaphores } = step.action {
-                for id in semaphores {
-                    let entry = first.entry((block.rank, *id)).or_insert((at, false));
-                    entry.1 |= entry.0 != at;
-                }
+        for access in accesses.iter().filter(|a| (a.mode, a.form) == (Mode::Write, Form::Packets)) {
+            let (extent, at) = (access.extent, access.extent.rank as usize);
+            state.packets[at].insert(extent.start, extent.end);
+            while let Some((&unit, _)) =
+                state.waiting_for_packets[at].range(extent.start..extent.end.max(extent.start)).next()
+            {
+                let waiting = state.waiting_for_packets[at].remove(&unit);
+                state.ready.extend(waiting.into_iter().flatten());
             }
         }
     }
-    first.into_iter().filter(|(_, (_, several))| *several).map(|(semaphore, _)| semaphore).collect()
 }
