@@ -4,6 +4,8 @@
 mod bench;
 mod doctor;
 mod launch;
+mod plan;
+mod size;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -23,15 +25,18 @@ enum Command {
     Bench(bench::Arguments),
     Doctor(doctor::Arguments),
     Launch(launch::Arguments),
+    Plan(plan::Arguments),
     #[command(hide = true, name = launch::GUARD_COMMAND)]
     LaunchGuard(launch::GuardArguments),
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| plan::exit_for_wrong_arguments(&error));
+    let result = match arguments.command {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
         Command::LaunchGuard(arguments) => launch::run_guard(&arguments),
     };
     match result {

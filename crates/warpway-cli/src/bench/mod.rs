@@ -22,7 +22,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use warpway::Transport;
 
-use crate::launch;
+use crate::{launch, size};
 use report::Report;
 use session::Session;
 
@@ -203,21 +203,10 @@ impl Arguments {
     }
 }
 
-/// `64`, `64K`, `64M`, `1G`, also with a trailing `iB` or `B`; powers of 1024.
+/// A size that benchmarks can take.
 fn bytes(text: &str) -> Result<u64, String> {
-    let lower = text.to_ascii_lowercase();
-    let digits = lower.trim_end_matches("ib").trim_end_matches('b');
-    let (number, shift) = match digits.as_bytes().last() {
-        Some(b'k') => (&digits[..digits.len() - 1], 10),
-        Some(b'm') => (&digits[..digits.len() - 1], 20),
-        Some(b'g') => (&digits[..digits.len() - 1], 30),
-        _ => (digits, 0),
-    };
-    let value: u64 = number.parse().map_err(|_| format!("`{text}` is not a size such as 8, 64K or 1G"))?;
-    value
-        .checked_mul(1 << shift)
-        .filter(|bytes| *bytes <= MAX_BYTES)
-        .ok_or_else(|| format!("`{text}` is more than 1024G"))
+    let bytes = size::parse(text)?;
+    if bytes <= MAX_BYTES { Ok(bytes) } else { Err(format!("`{text}` is more than 1024G")) }
 }
 
 /// Sizes are rounded up and multiplied by small numbers on their way; up to here nothing overflows.
