@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
+use super::fold_roles::FoldRoles;
 use super::options::Options;
 use super::policy::{self, Policy};
 use super::report::{Diagnostic, OpPath, Place, Region, Report, Rule, Severity, Sizes, Verdict};
@@ -29,6 +30,8 @@ pub(super) struct Findings {
     pub(super) repairs: Repairs,
     /// The greatest number of folds that a contribution passes through.
     pub(super) roundings: Option<u32>,
+    /// What averages ask of the folds.
+    pub(super) fold_roles: FoldRoles,
 }
 
 impl Findings {
@@ -116,6 +119,7 @@ impl Findings {
         Report {
             verdict,
             roundings: self.roundings,
+            fold_roles: self.fold_roles,
             repairs: if accepted { self.repairs } else { Repairs::default() },
             sizes: accepted.then_some(sizes),
             diagnostics: self.kept,

@@ -7,6 +7,8 @@
 //! | `scale.rs`, `extent.rs` | positions inside chunks that hold for every size |
 //! | `trace.rs`, `accesses.rs` | the plan unrolled; what a step touches |
 //! | `schedule.rs` | one run with maximal progress |
+//! | `symbolic.rs`, `values.rs`, `memory.rs`, `goal.rs`, `result.rs` | what it computes, and whether that is its goal: V7 |
+//! | `fold_roles.rs` | what an average asks of each fold |
 //! | `deadlock.rs` | why blocks stay blocked: V4 |
 
 #![allow(dead_code, reason = "the rules that use it are being written")]
@@ -16,22 +18,32 @@ mod deadlock;
 mod explore;
 mod extent;
 mod findings;
+mod fold_roles;
 mod geometry;
+mod goal;
+mod in_place;
 mod intervals;
 mod limits;
+mod memory;
 mod options;
 mod packets_ready;
 mod pairing;
 mod policy;
+mod range_map;
 mod references;
 mod report;
+mod result;
 mod scale;
 mod schedule;
 mod switch;
+mod symbolic;
 mod trace;
+mod values;
 mod verified;
 mod walk;
+mod writers;
 
+pub use fold_roles::{FoldRole, FoldRoles};
 pub use options::{DeviceLimits, Goal, GoalFn, Options, Profile, Target};
 pub use report::{Diagnostic, OpPath, Place, Region, Report, Rule, Severity, Sizes, Verdict};
 pub use verified::{NotAccepted, VerifiedPlan};
@@ -53,7 +65,7 @@ type Pass = fn(&Trace<'_>, &Schedule, &Options<'_>, &mut Findings);
 const ACCESS_PASSES: &[(u16, Pass)] = &[];
 
 /// Rules about the result (V7): only for plans without errors.
-const RESULT_PASSES: &[(u16, Pass)] = &[];
+const RESULT_PASSES: &[(u16, Pass)] = &[(7, symbolic::check)];
 
 /// Examines a plan. Deterministic; takes time and memory in proportion to the operations, pipelines taken
 /// apart. Any plan may be given: what makes no sense is a finding.

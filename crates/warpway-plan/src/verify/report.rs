@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::fold_roles::FoldRoles;
 use crate::ir::{BufferKind, Location};
 use crate::repairs::{OperationPlace, OrderedPair, Repairs};
 
@@ -17,6 +18,9 @@ pub struct Report {
     /// that were not evaluated or fold nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roundings: Option<u32>,
+    /// What averages ask of the folds; for executors.
+    #[serde(skip)]
+    pub fold_roles: FoldRoles,
     /// What the executor adds to an accepted plan; empty under the strict profile.
     #[serde(serialize_with = "repairs", skip_serializing_if = "Repairs::is_empty")]
     pub repairs: Repairs,
