@@ -61,7 +61,8 @@ impl<'a> PlanGoal<'a> {
             Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter
                 if root >= plan.n_ranks() =>
             {
-                let message = format!("the root of this {} is rank {root}, which does not exist", plan.collective);
+                let message =
+                    format!("the root of this {} is rank {root}, which does not exist", plan.collective);
                 return Err(vec![Diagnostic::error(701, message).hint("give the root in the options")]);
             }
             _ => {

@@ -31,7 +31,8 @@ impl<V: Coalesce> RangeMap<V> {
     /// `range` as consecutive ranges, each with its value.
     pub(super) fn segments(&self, range: Range<u64>) -> Segments<'_, V> {
         let before = self.ranges.range(..=range.start).next_back();
-        let first = before.filter(|(_, (end, _))| *end > range.start).map_or(range.start, |(start, _)| *start);
+        let first =
+            before.filter(|(_, (end, _))| *end > range.start).map_or(range.start, |(start, _)| *start);
         let set = match range.is_empty() {
             true => self.ranges.range(0..0),
             false => self.ranges.range(first..range.end),
@@ -168,7 +169,9 @@ mod tests {
                 }
                 1 => {
                     map.update(range.clone(), |_, old| (old + 1) % 3);
-                    model[range.start as usize..range.end as usize].iter_mut().for_each(|m| *m = (*m + 1) % 3);
+                    model[range.start as usize..range.end as usize]
+                        .iter_mut()
+                        .for_each(|m| *m = (*m + 1) % 3);
                 }
                 _ => {
                     let mut at = range.start;

@@ -31,7 +31,8 @@ pub(super) fn check(
     let goal = match goal {
         Ok(Some(goal)) => goal,
         Ok(None) => {
-            let message = format!("the result of a {} plan without a goal is not checked", trace.plan().collective);
+            let message =
+                format!("the result of a {} plan without a goal is not checked", trace.plan().collective);
             findings.push(Diagnostic::info(707, message));
             return check.finish(schedule, findings);
         }
@@ -206,8 +207,7 @@ impl<'t, 'p> Check<'t, 'p> {
         let complete = match wanted {
             Wanted::FoldOfAll { offset } => {
                 let expected = (0..n).map(|rank| ((rank, *offset), 1));
-                found.len() as u64 == u64::from(n)
-                    && found.iter().map(|c| (shift(c), c.count)).eq(expected)
+                found.len() as u64 == u64::from(n) && found.iter().map(|c| (shift(c), c.count)).eq(expected)
             }
             _ => false,
         };

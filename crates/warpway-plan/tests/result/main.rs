@@ -1,0 +1,3 @@
+//! The rules about what a plan computes (V7).
+
+mod algorithms;
