@@ -119,6 +119,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
             let report = Report {
                 verdict: Verdict::Reject,
                 roundings: None,
+                fold_roles: verify::FoldRoles::default(),
                 repairs: Repairs::default(),
                 sizes: None,
                 diagnostics,
