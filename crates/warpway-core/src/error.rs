@@ -12,6 +12,7 @@ use crate::channel::ChannelError;
 use crate::communicator::ExchangeError;
 use crate::config::ConfigError;
 use crate::connection::ConnectionError;
+use crate::execution::ExecutionError;
 use crate::health::Failure;
 use crate::launch::LaunchError;
 use crate::memory::MemoryError;
@@ -135,6 +136,9 @@ pub enum Error {
     /// Kernels.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// Plans.
+    #[error(transparent)]
+    Execution(#[from] ExecutionError),
     /// FIFO and proxy service.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
@@ -174,6 +178,7 @@ impl Error {
             Self::Exchange(e) => e.code(),
             Self::Channel(e) => e.code(),
             Self::Launch(e) => e.code(),
+            Self::Execution(e) => e.code(),
             Self::Proxy(e) => e.code(),
             Self::Wait(e) => e.code(),
             Self::Trace(e) => e.code(),
@@ -194,6 +199,7 @@ impl Error {
             Self::Exchange(e) => e.id(),
             Self::Channel(e) => e.id(),
             Self::Launch(e) => e.id(),
+            Self::Execution(e) => e.id(),
             Self::Proxy(e) => e.id(),
             Self::Wait(e) => e.id(),
             Self::Trace(e) => e.id(),
@@ -212,6 +218,7 @@ impl Error {
             Self::Connection(e) => e.peer(),
             Self::Exchange(e) => e.peer(),
             Self::Channel(e) => e.peer(),
+            Self::Execution(e) => e.peer(),
             Self::Wait(e) => e.site.peer,
             Self::Failed(f) => f.culprit,
             _ => None,
@@ -234,6 +241,7 @@ impl Error {
                 GaveUp::Failed(failure) => failure.culprit,
                 GaveUp::TimedOut | GaveUp::PeerLeft => e.site.peer,
             },
+            Self::Execution(ExecutionError::Step { source, .. }) => source.culprit(),
             other => other.peer(),
         }
     }

@@ -13,6 +13,7 @@ pub mod deadline;
 pub mod endpoint;
 pub mod engine;
 pub mod error;
+pub mod execution;
 pub mod fifo;
 mod futex;
 pub mod health;

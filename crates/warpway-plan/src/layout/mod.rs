@@ -110,6 +110,14 @@ impl MessageLayout {
         self.chunk_bytes
     }
 
+    /// Bytes of what one rank contributes or gets, where they do not divide evenly into chunks.
+    pub fn block_bytes(&self) -> Option<u64> {
+        match self.grid {
+            Grid::Ragged { block, .. } => Some(block),
+            Grid::Even | Grid::Sized(_) => None,
+        }
+    }
+
     /// Bytes that splitting never cuts: the plan's alignment, at least an element and, in plans with packets,
     /// a payload.
     pub fn unit(&self) -> u64 {
