@@ -38,6 +38,7 @@ mod mapping;
 mod numeric;
 mod packet;
 mod packet_channel;
+mod plan;
 mod share;
 mod worker;
 
@@ -48,4 +49,5 @@ pub use engine::HostEngine;
 pub use launcher::{Launcher, MAX_BLOCKS};
 pub use numeric::{FoldKernel, FoldSource};
 pub use packet::{Ll8, Ll16, Packet};
+pub use plan::{BufferView, ExecutorConfig, PacketFormat, PlanExecutor, PlanLaunch, PreparedPlan};
 pub use share::Share;

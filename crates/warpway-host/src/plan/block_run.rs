@@ -1,0 +1,192 @@
+//! What one block does in a launch.
+
+use warpway_core::Result;
+use warpway_core::channel::PortCopy;
+use warpway_core::execution::{ExecutionError, StepPlace};
+use warpway_core::trace::Operation;
+use warpway_core::wait::{WaitSite, Waiter};
+use warpway_core::{Error, Timeout};
+
+use super::launch_bases::Bases;
+use super::program::{BlockProgram, PortPut, Step};
+use super::setup::{BlockObjects, Channels};
+use super::transfer::{Kernels, Mover, Slice, Tile};
+use super::waiting::{Launched, Waiting};
+use crate::block::Block;
+
+/// What the blocks of one launch share.
+pub(super) struct Run<'a> {
+    pub(super) plan: &'a str,
+    pub(super) launched: &'a Launched<'a>,
+    pub(super) channels: &'a Channels,
+    pub(super) objects: &'a BlockObjects,
+    pub(super) bases: &'a Bases,
+    pub(super) kernels: &'a Kernels,
+    pub(super) flag: u32,
+    pub(super) timeout: Timeout,
+}
+
+impl Run<'_> {
+    /// Runs the program of one block to its end.
+    pub(super) fn block(&self, block: &Block<'_>, program: &BlockProgram) -> Result<()> {
+        let waiting = self.waiting(block.waiter());
+        let mut mover = Mover {
+            bases: self.bases,
+            kernels: self.kernels,
+            control: self.launched.control,
+            waiting,
+            flag: self.flag,
+            block: program.block,
+            tiles: Vec::new(),
+            sources: Vec::new(),
+        };
+        if program.folds {
+            mover.tiles.resize_with(program.tiles + 1, Tile::new);
+        }
+        let mut at = 0;
+        while let Some(step) = program.steps.get(at) {
+            at += 1;
+            let Step::Loop { iterations, slice, steps } = step else {
+                self.step(block, &mut mover, step, Slice::ALL)
+                    .map_err(|e| self.failed(program, at - 1, 0, e))?;
+                continue;
+            };
+            let body = at..at + steps;
+            for iteration in 0..*iterations {
+                let window = Slice { start: iteration.saturating_mul(*slice), bytes: *slice };
+                for at in body.clone() {
+                    let Some(step) = program.steps.get(at) else { break };
+                    self.step(block, &mut mover, step, window)
+                        .map_err(|e| self.failed(program, at, iteration, e))?;
+                }
+            }
+            at = body.end;
+        }
+        Ok(())
+    }
+
+    fn waiting<'w>(&'w self, waiter: &'w Waiter) -> Waiting<'w> {
+        Waiting { launched: self.launched, waiter, timeout: self.timeout }
+    }
+
+    fn step(&self, block: &Block<'_>, mover: &mut Mover<'_>, step: &Step, slice: Slice) -> Result<()> {
+        match step {
+            Step::Move(transfer) => mover.run(transfer, slice),
+            Step::Await(transfer) => mover.wait_for_packets(transfer, slice),
+            Step::Signal(channel) => self.memory(*channel)?.signal(),
+            Step::Wait(channel) => {
+                let semaphore = self.memory(*channel)?.semaphore();
+                wait(&mover.waiting, semaphore)
+            }
+            Step::PortSignal(channel) => self.port(*channel)?.signal().map(drop),
+            Step::PortWait(channel) => wait(&mover.waiting, self.port(*channel)?.channel().semaphore()),
+            Step::Flush(channel) => self.port(*channel)?.flush().map(drop),
+            Step::Put(put) => self.put(put, slice),
+            Step::Barrier(id) => match self.objects.barriers.get(id) {
+                Some(barrier) => barrier.pass(&mover.waiting),
+                None => Err(dangling("a barrier")),
+            },
+            Step::Acquire(semaphore) => match self.objects.semaphores.get(*semaphore as usize) {
+                Some(semaphore) => semaphore.acquire(block),
+                None => Err(dangling("a semaphore")),
+            },
+            Step::Release(semaphore) => match self.objects.semaphores.get(*semaphore as usize) {
+                Some(semaphore) => {
+                    semaphore.release();
+                    Ok(())
+                }
+                None => Err(dangling("a semaphore")),
+            },
+            Step::Loop { .. } => Err(dangling("a pipeline in a pipeline")),
+        }
+    }
+
+    /// One item of a port operation: a request per piece; the last one carries the signal.
+    fn put(&self, put: &PortPut, slice: Slice) -> Result<()> {
+        let handle = self.port(put.channel)?;
+        let transfer = &put.transfer;
+        let (source, destination) = match (&transfer.sources[..], &transfer.destinations[..]) {
+            ([source], [destination]) => (source.base, destination.base),
+            _ => return Err(dangling("an item of a port operation")),
+        };
+        let mut copies = Vec::new();
+        for (piece, offsets) in transfer.pieces.iter().zip(transfer.offsets.chunks_exact(2)) {
+            let Some((skipped, piece)) = piece.slice(slice.start, slice.bytes) else { continue };
+            if piece.bytes == 0 {
+                continue;
+            }
+            let (Some((from, from_offset)), Some((to, to_offset))) =
+                (self.bases.port(source), self.bases.port(destination))
+            else {
+                return Err(dangling("a memory of a port operation"));
+            };
+            copies.push(PortCopy {
+                destination: to,
+                destination_offset: to_offset + offsets[1] + skipped,
+                source: from,
+                source_offset: from_offset + offsets[0] + skipped,
+                size: piece.bytes,
+            });
+        }
+        let last = if put.signals { copies.pop() } else { None };
+        for copy in &copies {
+            handle.put(copy)?;
+        }
+        match (last, put.signals, put.flushes) {
+            (_, false, _) => return Ok(()),
+            (Some(last), true, false) => handle.put_with_signal(&last)?,
+            (Some(last), true, true) => handle.put_with_signal_and_flush(&last)?,
+            (None, true, false) => handle.signal()?,
+            (None, true, true) => {
+                handle.signal()?;
+                handle.flush()?
+            }
+        };
+        Ok(())
+    }
+
+    fn memory(&self, channel: u32) -> Result<&crate::block_channel::BlockSemaphore> {
+        self.channels.memory.get(channel as usize).ok_or_else(|| dangling("a memory channel"))
+    }
+
+    fn port(&self, channel: u32) -> Result<&warpway_core::channel::BasePortChannelHandle> {
+        self.channels.port.get(channel as usize).ok_or_else(|| dangling("a port channel"))
+    }
+
+    fn failed(&self, program: &BlockProgram, at: usize, iteration: u64, error: Error) -> Error {
+        // What another rank launched has nothing to do with the operation that noticed it.
+        if matches!(error, Error::Execution(ExecutionError::Difference { .. })) {
+            return error;
+        }
+        let Some(place) = program.places.get(at) else { return error };
+        let place = StepPlace { iteration, ..*place };
+        let (rank, plan) = (self.launched.rank, self.plan.to_owned());
+        ExecutionError::Step { rank, plan, place, source: Box::new(error) }.into()
+    }
+}
+
+/// Takes the next signal of a channel.
+fn wait(waiting: &Waiting<'_>, semaphore: &warpway_core::semaphore::Semaphore) -> Result<()> {
+    use std::sync::atomic::Ordering;
+    let site = || {
+        let taken = semaphore.taken().load(Ordering::Relaxed);
+        let peer = Some(semaphore.connection().peer());
+        WaitSite {
+            operation: Operation::Wait,
+            peer,
+            object: semaphore.id(),
+            sequence: taken,
+            expected: taken + 1,
+        }
+    };
+    waiting.until(site, Some(semaphore.inbound_token().event()), || match semaphore.poll() {
+        Ok(true) => Ok(Ok(())),
+        Ok(false) => Err(semaphore.taken().load(Ordering::Relaxed)),
+        Err(error) => Ok(Err(error)),
+    })?
+}
+
+/// The compiler has checked it.
+fn dangling(what: &'static str) -> Error {
+    Error::Internal { place: "plan block", what }
+}

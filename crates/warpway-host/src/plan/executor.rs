@@ -1,0 +1,208 @@
+//! The executor of one communicator: what its plans share, and how a plan is set up.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use warpway_core::bootstrap::Bootstrap as _;
+use warpway_core::communicator::{Communicator, Exchange};
+use warpway_core::connection::Connection;
+use warpway_core::endpoint::EndpointConfig;
+use warpway_core::execution::ExecutionError;
+use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
+use warpway_core::transport::Transport;
+use warpway_core::{Deadline, Error, Result, Timeout, Unavailable};
+use warpway_plan::verify::VerifiedPlan;
+use warpway_plan::{Plan, Repairs, Topology};
+
+use super::TAG;
+use super::control::Control;
+use super::identity::{Announced, Identity};
+use super::prepared::PreparedPlan;
+use super::setup::{self, BlockObjects};
+use crate::launcher::{Launcher, MAX_BLOCKS};
+
+/// Limits of an executor.
+#[derive(Debug, Clone, Copy)]
+pub struct ExecutorConfig {
+    /// Of each wait in a launch.
+    pub device_timeout: Timeout,
+    /// Of setting up a plan, and of the set-up steps of a launch.
+    pub setup_timeout: Timeout,
+    /// Requests that a proxy's FIFO holds, a power of two.
+    pub fifo_size: u64,
+}
+
+/// Sets up and runs plans on the host memory of one communicator. Cheap to clone.
+///
+/// All ranks make one, set up the same plans in the same order and launch them in the same order; whoever does
+/// otherwise is named in an error on the ranks that work with it. Launches of one executor follow each other.
+#[derive(Clone)]
+pub struct PlanExecutor(Arc<Shared>);
+
+/// What the plans of a communicator share.
+pub(super) struct Shared {
+    pub(super) comm: Communicator,
+    pub(super) launcher: Launcher,
+    pub(super) config: ExecutorConfig,
+    pub(super) control: Control,
+    /// Number of the last launch; held while one runs.
+    pub(super) launches: Mutex<u64>,
+    connections: Mutex<BTreeMap<u32, Connection>>,
+    service: OnceLock<ProxyService>,
+}
+
+impl PlanExecutor {
+    /// Collective: all ranks call it before they set up the first plan.
+    ///
+    /// # Errors
+    /// `unavailable` unless all ranks run on this host; those of the exchange of memories.
+    pub fn new(comm: Communicator, launcher: Launcher, config: ExecutorConfig) -> Result<Self> {
+        let peers = comm.control().peers();
+        let host = |member: &u32| peers.get(*member as usize).map(|peer| peer.host);
+        let own = comm.members().get(comm.rank() as usize).and_then(host);
+        if let Some(far) = comm.members().iter().position(|member| host(member) != own) {
+            return Err(Unavailable {
+                what: "running plans on this communicator".into(),
+                why: format!("rank {far} is on another host than rank {}", comm.rank()),
+                hint: "split the communicator by host",
+            }
+            .into());
+        }
+        let control = Control::new(&comm, config.setup_timeout.start())?;
+        let (launches, connections, service) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        Ok(Self(Arc::new(Shared { comm, launcher, config, control, launches, connections, service })))
+    }
+
+    /// Sets up a plan that has been verified, and what its repairs need. Collective.
+    ///
+    /// # Errors
+    /// `plan.disagreement`, on all ranks, if they do not set up the same; `plan.refused` for a plan that cannot run
+    /// here, such as one for another number of ranks.
+    pub fn prepare(&self, plan: &VerifiedPlan) -> Result<PreparedPlan> {
+        self.set_up(plan.plan(), plan.repairs())
+    }
+
+    /// The same for a plan without a proof. It may compute anything, or wait until it is given up; it does not touch
+    /// memory outside its buffers.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_unverified(&self, plan: &Plan, repairs: &Repairs) -> Result<PreparedPlan> {
+        self.set_up(plan, repairs)
+    }
+
+    fn set_up(&self, plan: &Plan, repairs: &Repairs) -> Result<PreparedPlan> {
+        let shared = &self.0;
+        // Set-up and launches are in one order on all ranks.
+        let _order = lock(&shared.launches);
+        let deadline = shared.config.setup_timeout.start();
+        let identity = Identity::of(plan, repairs);
+        let objects = shared.check(plan).and_then(|()| BlockObjects::new(plan, shared.comm.rank()));
+        shared.agree(plan, &identity, objects.is_err(), deadline)?;
+        let objects = objects?;
+        let plan = Arc::new(plan.clone());
+        let channels = setup::connect(shared, &Topology::new(&plan), deadline)?;
+        Ok(PreparedPlan::new(Arc::clone(shared), plan, repairs.clone(), identity, channels, objects))
+    }
+}
+
+impl std::fmt::Debug for PlanExecutor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PlanExecutor").field("comm", &self.0.comm).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// What can be said of a plan without the other ranks.
+    fn check(&self, plan: &Plan) -> Result<()> {
+        let refused = |why| ExecutionError::Refused { plan: plan.name.clone(), why };
+        let (rank, n) = (self.comm.rank(), self.comm.n_ranks());
+        if plan.n_ranks() != n {
+            return Err(refused(format!(
+                "it is made for {} ranks, the communicator has {n}",
+                plan.n_ranks()
+            ))
+            .into());
+        }
+        let topology = Topology::new(plan);
+        for (owner, entry) in (0..).zip(&plan.ranks) {
+            let channels = topology.rank(owner).map_or(&[][..], |channels| &channels.memory);
+            let ports = topology.rank(owner).map_or(&[][..], |channels| &channels.port);
+            let links = channels.iter().chain(ports).map(|link| link.peer);
+            let buffers = entry.remote_buffers.iter().map(|remote| remote.rank);
+            if let Some(peer) = links.chain(buffers).find(|peer| *peer >= n || *peer == owner) {
+                return Err(
+                    refused(format!("rank {owner} has a channel to, or a buffer of, rank {peer}")).into()
+                );
+            }
+        }
+        let blocks = plan.ranks.get(rank as usize).map_or(0, |entry| entry.blocks.len());
+        if blocks > MAX_BLOCKS as usize {
+            return Err(refused(format!(
+                "rank {rank} has {blocks} blocks; {MAX_BLOCKS} can run at the same time"
+            ))
+            .into());
+        }
+        Ok(())
+    }
+
+    /// An error on every rank unless all set up the same plan and none refuses it.
+    fn agree(&self, plan: &Plan, identity: &Identity, refused: bool, deadline: Deadline) -> Result<()> {
+        let (rank, n) = (self.comm.rank(), self.comm.n_ranks());
+        let own = Announced { identity: *identity, refused, name: plan.name.clone() };
+        let mut all = vec![0; n as usize * Announced::BYTES];
+        let start = rank as usize * Announced::BYTES;
+        all[start..start + Announced::BYTES].copy_from_slice(&own.to_bytes());
+        self.comm.bootstrap().all_gather(&mut all, Announced::BYTES as u64, deadline)?;
+        for (peer, bytes) in (0..).zip(all.chunks_exact(Announced::BYTES)) {
+            let there = Announced::from_bytes(bytes);
+            if there.identity != *identity {
+                let (here, there) = (own.to_string(), format!("sets up {there}"));
+                return Err(ExecutionError::Disagreement { rank, peer, here, there }.into());
+            }
+            if there.refused && !refused {
+                let (here, there) = (own.to_string(), "refuses it".to_owned());
+                return Err(ExecutionError::Disagreement { rank, peer, here, there }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Connections to some ranks, made where there are none yet. Both ranks of each call it.
+    pub(super) fn connections(&self, peers: &[u32], deadline: Deadline) -> Result<Vec<(u32, Connection)>> {
+        let mut made = lock(&self.connections);
+        let endpoint = EndpointConfig::cpu(Transport::SharedMemory);
+        let new = peers.iter().copied().filter(|peer| !made.contains_key(peer));
+        let pending: Vec<(u32, Exchange<Connection>)> = new
+            .map(|peer| Ok((peer, self.comm.connect(endpoint, peer, TAG)?)))
+            .collect::<Result<_>>()?;
+        for (peer, exchange) in pending {
+            made.insert(peer, exchange.wait(deadline)?);
+        }
+        Ok(peers.iter().filter_map(|peer| made.get(peer).map(|found| (*peer, found.clone()))).collect())
+    }
+
+    /// The proxy of the communicator's plans, started when it is first needed.
+    pub(super) fn service(&self) -> Result<ProxyService> {
+        if let Some(service) = self.service.get() {
+            return Ok(service.clone());
+        }
+        let mut config = ProxyServiceConfig::new(self.comm.waiter().clone());
+        config.proxy.fifo_size = self.config.fifo_size;
+        let service = ProxyService::new(config)?;
+        service.start_proxy()?;
+        Ok(self.service.get_or_init(|| service).clone())
+    }
+
+    /// Marks the communicator as failed: this rank has begun what it cannot end, and its peers wait for it.
+    pub(super) fn fail(&self, error: &Error) {
+        let health = self.comm.health();
+        let usage = error.code() == warpway_core::ErrorCode::InvalidUsage;
+        let culprit = if usage { Some(health.rank()) } else { error.culprit() };
+        health.fail_local("plan", culprit, error.clone());
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,45 @@
+//! Plans on host memory: set up once by all ranks, launched any number of times.
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `executor.rs`, `identity.rs` | do all ranks set up the same plan |
+//! | `setup.rs`, `roles.rs` | which channels, barriers and peers it needs |
+//! | `prepared.rs`, `request.rs` | what happens at a launch, in order |
+//! | `control.rs`, `record.rs`, `slots.rs` | how ranks know of each other's launches |
+//! | `scratch.rs` | areas, halves and epochs |
+//! | `compile.rs`, `program.rs` | what each block does, with all sizes worked out |
+//! | `launch_bases.rs` | where the buffers of a launch are |
+//! | `block_run.rs`, `transfer.rs`, `barrier.rs`, `waiting.rs` | how a block does it |
+//!
+//! A block is one thread, so barriers within a block are nothing, and relaxed signals order data like the others.
+//! A port channel's data goes through the communicator's proxy; its packets are stored by the block itself, since
+//! a proxy's copy does not promise to keep the words of a packet together.
+
+mod barrier;
+mod block_run;
+mod compile;
+mod control;
+mod executor;
+mod identity;
+mod launch_bases;
+mod prepared;
+mod program;
+mod record;
+mod request;
+mod roles;
+mod scratch;
+mod setup;
+mod slots;
+mod transfer;
+mod waiting;
+
+pub use executor::{ExecutorConfig, PlanExecutor};
+pub use prepared::PreparedPlan;
+pub use request::{BufferView, PacketFormat, PlanLaunch};
+
+/// Of all exchanges between executors. Others are free for direct use of the communicator.
+const TAG: i32 = 0x706c_616e;
+/// Barriers, or semaphores, of a rank at most.
+const MAX_IDS: usize = 4096;
+const NO_REGION: warpway_core::Error =
+    warpway_core::Error::Internal { place: "plan memory", what: "an allocation has bytes" };

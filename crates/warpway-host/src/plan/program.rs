@@ -1,0 +1,136 @@
+//! A rank's part of a plan for one message, flat: what each block does, with places as (base, offset).
+//!
+//! Bases are the buffers of the plan, own and peers'; a launch gives each an address. Everything that depends on
+//! the plan and the sizes only is done here, once per message size.
+
+use warpway_core::execution::StepPlace;
+use warpway_plan::{BufferKind, Form, Piece, ReduceOp};
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub(super) struct Program {
+    /// The buffers that operations touch.
+    pub(super) bases: Vec<Base>,
+    /// Blocks that do something.
+    pub(super) blocks: Vec<BlockProgram>,
+    /// Port channels that put, by channel index.
+    pub(super) putting: Vec<u32>,
+}
+
+/// A buffer of the plan.
+#[derive(Debug, Clone)]
+pub(super) struct Base {
+    pub(super) key: BaseKey,
+    /// Bytes from its first one that operations touch.
+    pub(super) reach: u64,
+    /// Some block loads from it or stores to it.
+    pub(super) mapped: bool,
+    /// A proxy copies from it or to it.
+    pub(super) by_port: bool,
+}
+
+/// Which buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct BaseKey {
+    pub(super) rank: u32,
+    pub(super) buffer: BufferKind,
+    /// Which of the two scratch areas; raw for inputs and outputs.
+    pub(super) form: Form,
+}
+
+#[derive(Debug)]
+pub(super) struct BlockProgram {
+    /// Number in the plan.
+    pub(super) block: u32,
+    pub(super) steps: Vec<Step>,
+    /// By step.
+    pub(super) places: Vec<StepPlace>,
+    /// Some step folds.
+    pub(super) folds: bool,
+    /// The most packet sources of one fold.
+    pub(super) tiles: usize,
+}
+
+/// What a block does next. Numbers are channel, semaphore and barrier numbers of the rank.
+#[derive(Debug)]
+pub(super) enum Step {
+    Barrier(u32),
+    Signal(u32),
+    Wait(u32),
+    PortSignal(u32),
+    PortWait(u32),
+    Flush(u32),
+    Acquire(u32),
+    Release(u32),
+    Move(Transfer),
+    /// Waits until the packets of the source are there.
+    Await(Transfer),
+    Put(PortPut),
+    /// The next `steps` steps, `iterations` times, on slices of `slice` bytes.
+    Loop {
+        iterations: u64,
+        slice: u64,
+        steps: usize,
+    },
+}
+
+/// From some places to others, by loads and stores.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub(super) kind: TransferKind,
+    /// In the order in which they enter a fold.
+    pub(super) sources: Vec<Operand>,
+    pub(super) destinations: Vec<Operand>,
+    pub(super) pieces: Vec<Piece>,
+    /// By piece, then by operand: sources, then destinations. In bytes of memory: twice the data for packets.
+    pub(super) offsets: Vec<u64>,
+    /// Ranks whose blocks may wait for the packets that this writes.
+    pub(super) wakes: Vec<u32>,
+    /// The rank that writes the packets that this reads, if only one can.
+    pub(super) writer: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TransferKind {
+    /// One source, whatever the forms.
+    Copy,
+    /// All sources.
+    Fold {
+        op: ReduceOp,
+        /// The result enters no other fold.
+        last: bool,
+    },
+}
+
+/// A buffer in the hands of a transfer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Operand {
+    pub(super) base: u32,
+    pub(super) form: Form,
+    /// Of a fold's source: what the user gave, not the result of another fold.
+    pub(super) input: bool,
+}
+
+/// One item of a port operation.
+#[derive(Debug)]
+pub(super) struct PortPut {
+    pub(super) channel: u32,
+    /// One source, one destination.
+    pub(super) transfer: Transfer,
+    pub(super) signals: bool,
+    pub(super) flushes: bool,
+}
+
+impl Transfer {
+    /// Operands per piece.
+    pub(super) fn width(&self) -> usize {
+        self.sources.len() + self.destinations.len()
+    }
+}
+
+impl Program {
+    /// Bytes of a buffer that operations touch.
+    pub(super) fn reach(&self, key: BaseKey) -> u64 {
+        self.bases.iter().find(|base| base.key == key).map_or(0, |base| base.reach)
+    }
+}

@@ -1,0 +1,171 @@
+//! What a rank tells its peers when it launches a plan: the fingerprint that must be equal on both, and where its
+//! buffers are.
+
+use warpway_core::wire::SlotId;
+use warpway_plan::{Collective, DataType, ReduceOp};
+
+/// Words of a record in memory, its sequence number excluded.
+pub(super) const WORDS: usize = 23;
+
+/// See the module's page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LaunchRecord {
+    pub(super) collective: Collective,
+    pub(super) identity: [u8; 32],
+    /// Bytes of a chunk, and of a block where they do not divide evenly.
+    pub(super) chunk_bytes: u64,
+    pub(super) block_bytes: u64,
+    pub(super) data_type: DataType,
+    /// Of the plan's folds, if it has any.
+    pub(super) reduce_op: Option<ReduceOp>,
+    pub(super) packet_payload: u64,
+    /// Not compared: they may differ between ranks.
+    pub(super) input: BufferRecord,
+    pub(super) output: BufferRecord,
+}
+
+/// A buffer of the launching rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct BufferRecord {
+    pub(super) bytes: u64,
+    /// Where peers find it, if they need it.
+    pub(super) place: Option<(SlotId, u64)>,
+}
+
+/// The first field in which two records differ: its name, here, there.
+pub(super) type Difference = (&'static str, String, String);
+
+impl LaunchRecord {
+    pub(super) fn difference(&self, there: &Self) -> Option<Difference> {
+        fn differ<T: PartialEq>(
+            a: T,
+            b: T,
+            field: &'static str,
+            text: impl Fn(T) -> String,
+        ) -> Option<Difference> {
+            (a != b).then(|| (field, text(a), text(b)))
+        }
+        let size = |record: &Self| {
+            format!("{} bytes of input and {} of output", record.input.bytes, record.output.bytes)
+        };
+        let op = |op: Option<ReduceOp>| op.map_or_else(|| "none".to_owned(), |op| op.to_string());
+        let sizes = |record: &Self| (record.chunk_bytes, record.block_bytes);
+        differ(self.collective, there.collective, "operation", |c| c.to_string())
+            // Types first: equal counts of unequal types give unequal sizes.
+            .or_else(|| differ(self.data_type, there.data_type, "data type", |t| t.to_string()))
+            .or_else(|| (sizes(self) != sizes(there)).then(|| ("count", size(self), size(there))))
+            .or_else(|| differ(self.reduce_op, there.reduce_op, "reduce operation", op))
+            .or_else(|| differ(self.identity, there.identity, "plan", |identity| hexadecimal(&identity)))
+            .or_else(|| {
+                differ(self.packet_payload, there.packet_payload, "packet type", |payload| match payload {
+                    8 => "LL16".to_owned(),
+                    _ => "LL8".to_owned(),
+                })
+            })
+    }
+
+    pub(super) fn to_words(self) -> [u64; WORDS] {
+        let mut words = [0; WORDS];
+        let collective = Collective::NAMED.iter().position(|(value, _)| *value == self.collective);
+        words[0] = collective.map_or(u64::MAX, |at| at as u64);
+        words[1] = self.chunk_bytes;
+        words[2] = self.block_bytes;
+        words[3] = u64::from(self.data_type.number());
+        let op = self.reduce_op.and_then(|op| ReduceOp::NAMED.iter().position(|(value, _)| *value == op));
+        words[4] = op.map_or(0, |at| at as u64 + 1);
+        words[5] = self.packet_payload;
+        for (word, bytes) in words[6..10].iter_mut().zip(self.identity.chunks_exact(8)) {
+            *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        }
+        for (words, buffer) in words[10..20].chunks_exact_mut(5).zip([self.input, self.output]) {
+            let (slot, offset) = buffer.place.unwrap_or((SlotId { slot: u64::MAX, generation: 0 }, 0));
+            words.copy_from_slice(&[
+                buffer.bytes,
+                u64::from(buffer.place.is_some()),
+                slot.slot,
+                slot.generation,
+                offset,
+            ]);
+        }
+        words
+    }
+
+    /// `None` for what no rank of this version writes.
+    pub(super) fn from_words(words: &[u64; WORDS]) -> Option<Self> {
+        let buffer = |words: &[u64]| {
+            let place = (SlotId { slot: words[2], generation: words[3] }, words[4]);
+            BufferRecord { bytes: words[0], place: (words[1] == 1).then_some(place) }
+        };
+        let mut identity = [0; 32];
+        for (bytes, word) in identity.chunks_exact_mut(8).zip(&words[6..10]) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        let reduce_op = match words[4].checked_sub(1) {
+            None => None,
+            Some(at) => Some(ReduceOp::NAMED.get(usize::try_from(at).ok()?)?.0),
+        };
+        Some(Self {
+            collective: Collective::NAMED.get(usize::try_from(words[0]).ok()?)?.0,
+            identity,
+            chunk_bytes: words[1],
+            block_bytes: words[2],
+            data_type: DataType::from_number(u8::try_from(words[3]).ok()?).ok()?,
+            reduce_op,
+            packet_payload: words[5],
+            input: buffer(&words[10..15]),
+            output: buffer(&words[15..20]),
+        })
+    }
+}
+
+/// The first eight bytes, for people.
+pub(super) fn hexadecimal(identity: &[u8; 32]) -> String {
+    identity[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> LaunchRecord {
+        let identity = std::array::from_fn(|at| at as u8 * 7 + 1);
+        let place = Some((SlotId { slot: 3, generation: 9 }, 64));
+        LaunchRecord {
+            collective: Collective::AllToAll,
+            identity,
+            chunk_bytes: 32,
+            block_bytes: 17,
+            data_type: DataType::Bfloat16,
+            reduce_op: Some(ReduceOp::Max),
+            packet_payload: 4,
+            input: BufferRecord { bytes: 34, place },
+            output: BufferRecord { bytes: 35, place: None },
+        }
+    }
+
+    #[test]
+    fn records_survive_their_words() {
+        assert_eq!(LaunchRecord::from_words(&record().to_words()), Some(record()));
+        let none = LaunchRecord { reduce_op: None, ..record() };
+        assert_eq!(LaunchRecord::from_words(&none.to_words()), Some(none));
+        assert_eq!(LaunchRecord::from_words(&[u64::MAX; WORDS]), None);
+    }
+
+    #[test]
+    fn the_first_difference_is_named_with_both_values() {
+        let here = record();
+        assert_eq!(here.difference(&here), None);
+        // Buffers may lie and end elsewhere.
+        let elsewhere = BufferRecord { bytes: 99, place: None };
+        assert_eq!(here.difference(&LaunchRecord { input: elsewhere, ..here }), None);
+        let there = LaunchRecord { data_type: DataType::Float16, chunk_bytes: 16, ..here };
+        assert_eq!(here.difference(&there), Some(("data type", "bfloat16".into(), "float16".into())));
+        let there = LaunchRecord { chunk_bytes: 16, ..here };
+        let (field, text, _) = here.difference(&there).unwrap();
+        assert_eq!((field, text.as_str()), ("count", "34 bytes of input and 35 of output"));
+        let there = LaunchRecord { identity: [0; 32], ..here };
+        assert_eq!(here.difference(&there).unwrap().0, "plan");
+        let there = LaunchRecord { packet_payload: 8, ..here };
+        assert_eq!(here.difference(&there), Some(("packet type", "LL8".into(), "LL16".into())));
+    }
+}

@@ -1,0 +1,90 @@
+//! Records in memory that ranks share: a ring of slots per writer, each read without a lock.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use warpway_core::memory::{MemoryError, RegisteredMemory};
+
+use super::record::WORDS;
+
+/// Launches whose records are kept; a reader further behind finds a later one.
+pub(super) const RING: u64 = 16;
+/// Bytes of a slot: the sequence number and the words.
+const SLOT_BYTES: u64 = 8 * (WORDS as u64 + 1);
+/// Bytes of one writer's ring.
+pub(super) const RING_BYTES: u64 = RING * SLOT_BYTES;
+
+/// One writer's ring, mapped at the writer or the reader.
+#[derive(Debug)]
+pub(super) struct Slots {
+    words: NonNull<AtomicU64>,
+    _memory: RegisteredMemory,
+}
+
+// SAFETY: the words are atomics, which any thread may use; the pointer itself never changes.
+unsafe impl Send for Slots {}
+// SAFETY: as above.
+unsafe impl Sync for Slots {}
+
+/// What a reader finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The record.
+    Record([u64; WORDS]),
+    /// None of that number: the last one written here was an earlier launch.
+    Earlier,
+    /// A later one, which has taken its place.
+    Later,
+}
+
+impl Slots {
+    /// At `offset` of a memory, a multiple of 8.
+    pub(super) fn new(memory: &RegisteredMemory, offset: u64) -> Result<Self, MemoryError> {
+        memory.check_word("plan record", offset)?;
+        let words = memory.pointer("plan record", offset, RING_BYTES)?.cast();
+        Ok(Self { words, _memory: memory.clone() })
+    }
+
+    /// By the ring's one writer, with growing sequence numbers.
+    pub(super) fn write(&self, sequence: u64, words: &[u64; WORDS]) {
+        let slot = self.slot(sequence);
+        // A reader that sees any of the words below sees at least this 0; pairs with the fence in `read`.
+        slot[0].store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (to, word) in slot[1..].iter().zip(words) {
+            to.store(*word, Ordering::Relaxed);
+        }
+        // Pairs with the first load in `read`.
+        slot[0].store(sequence, Ordering::Release);
+    }
+
+    pub(super) fn read(&self, sequence: u64) -> Found {
+        let slot = self.slot(sequence);
+        // Acquire: the words of that number, or of a later one.
+        let before = slot[0].load(Ordering::Acquire);
+        if before != sequence {
+            // 0: being overwritten, by a later one.
+            return if before < sequence && before != 0 {
+                Found::Earlier
+            } else {
+                self.absent(before, sequence)
+            };
+        }
+        let words = std::array::from_fn(|at| slot[at + 1].load(Ordering::Relaxed));
+        // Pairs with the fence in `write`: if a word is a later one's, the number has changed.
+        fence(Ordering::Acquire);
+        if slot[0].load(Ordering::Relaxed) == sequence { Found::Record(words) } else { Found::Later }
+    }
+
+    /// 0 is also what a slot holds that was never written: then a first record is missing.
+    fn absent(&self, before: u64, sequence: u64) -> Found {
+        if before == 0 && sequence <= RING { Found::Earlier } else { Found::Later }
+    }
+
+    fn slot(&self, sequence: u64) -> &[AtomicU64; WORDS + 1] {
+        let index = (sequence % RING) as usize * (WORDS + 1);
+        // SAFETY: `new` has checked that the ring of `RING` slots lies in the memory, which `_memory` keeps
+        // mapped, and that it is aligned; an atomic may be shared with other processes.
+        unsafe { self.words.add(index).cast::<[AtomicU64; WORDS + 1]>().as_ref() }
+    }
+}

@@ -1,0 +1,361 @@
+//! Moves bytes: copies, packets, folds. The one file of plans with raw pointers to data.
+
+use std::ptr::NonNull;
+
+use warpway_core::Result;
+use warpway_core::trace::Operation;
+use warpway_core::wait::WaitSite;
+use warpway_plan::{Form, Piece, ReduceOp};
+
+use super::control::Control;
+use super::launch_bases::Bases;
+use super::program::{Operand, Transfer, TransferKind};
+use super::waiting::Waiting;
+use crate::copy::{copy, copy_in, overlap, read, write};
+use crate::numeric::{FoldKernel, FoldSource};
+use crate::packet::{Ll8, Ll16, Packet};
+
+/// A slice of a pipeline: first byte within the block's share, and bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slice {
+    pub(super) start: u64,
+    pub(super) bytes: u64,
+}
+
+impl Slice {
+    /// Outside pipelines.
+    pub(super) const ALL: Self = Self { start: 0, bytes: u64::MAX };
+}
+
+/// What one block needs to move data in one launch.
+pub(super) struct Mover<'a> {
+    pub(super) bases: &'a Bases,
+    pub(super) kernels: &'a Kernels,
+    pub(super) control: &'a Control,
+    pub(super) waiting: Waiting<'a>,
+    /// Of the packets of this launch.
+    pub(super) flag: u32,
+    /// Number of the block, for errors.
+    pub(super) block: u32,
+    /// One per packet source of the widest fold, and one for the result.
+    pub(super) tiles: Vec<Tile>,
+    pub(super) sources: Vec<FoldSource>,
+}
+
+/// Whole cache lines.
+#[repr(align(64))]
+pub(super) struct Tile([u8; FoldKernel::TILE]);
+
+impl Tile {
+    pub(super) fn new() -> Self {
+        Self([0; FoldKernel::TILE])
+    }
+}
+
+/// The loops of a launch's data type, by operator.
+#[derive(Debug)]
+pub(super) struct Kernels {
+    pub(super) payload: u64,
+    by_op: [FoldKernel; 5],
+}
+
+impl Kernels {
+    pub(super) fn new(payload: u64, kernel: impl Fn(ReduceOp) -> FoldKernel) -> Self {
+        use ReduceOp::{Avg, Max, Min, Prod, Sum};
+        Self { payload, by_op: [Sum, Min, Max, Prod, Avg].map(kernel) }
+    }
+
+    fn of(&self, op: ReduceOp) -> &FoldKernel {
+        match op {
+            ReduceOp::Sum => &self.by_op[0],
+            ReduceOp::Min => &self.by_op[1],
+            ReduceOp::Max => &self.by_op[2],
+            ReduceOp::Prod => &self.by_op[3],
+            ReduceOp::Avg => &self.by_op[4],
+        }
+    }
+}
+
+/// A piece with the address of its first byte in every operand.
+struct Stretch<'a> {
+    transfer: &'a Transfer,
+    piece: Piece,
+    offsets: &'a [u64],
+    skipped: u64,
+}
+
+impl Mover<'_> {
+    /// Does the part of a transfer that falls into a slice.
+    pub(super) fn run(&mut self, transfer: &Transfer, slice: Slice) -> Result<()> {
+        match self.kernels.payload {
+            4 => self.run_with::<Ll8>(transfer, slice),
+            _ => self.run_with::<Ll16>(transfer, slice),
+        }
+    }
+
+    /// Waits for the packets of a transfer's source and moves nothing.
+    pub(super) fn wait_for_packets(&mut self, transfer: &Transfer, slice: Slice) -> Result<()> {
+        let (Some(source), width) = (transfer.sources.first(), transfer.width()) else { return Ok(()) };
+        for (piece, offsets) in transfer.pieces.iter().zip(transfer.offsets.chunks_exact(width)) {
+            let Some((skipped, piece)) = piece.slice(slice.start, slice.bytes) else { continue };
+            let stretch = Stretch { transfer, piece, offsets, skipped };
+            let packets = stretch.address(self.bases, *source, 0);
+            match self.kernels.payload {
+                4 => self.each_packet::<Ll8>(transfer, packets, piece.bytes, |_, _| ())?,
+                _ => self.each_packet::<Ll16>(transfer, packets, piece.bytes, |_, _| ())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn run_with<P: Packet>(&mut self, transfer: &Transfer, slice: Slice) -> Result<()> {
+        let width = transfer.width();
+        for (piece, offsets) in transfer.pieces.iter().zip(transfer.offsets.chunks_exact(width)) {
+            let Some((skipped, piece)) = piece.slice(slice.start, slice.bytes) else { continue };
+            let stretch = Stretch { transfer, piece, offsets, skipped };
+            match (transfer.kind, transfer.sources.first()) {
+                (TransferKind::Fold { op, last }, _) => self.fold::<P>(&stretch, op, last)?,
+                (TransferKind::Copy, Some(source)) => match source.form {
+                    Form::Raw => self.copy::<P>(&stretch, *source),
+                    Form::Packets => self.unpack::<P>(&stretch, *source)?,
+                },
+                (TransferKind::Copy, None) => {}
+            }
+        }
+        for rank in &transfer.wakes {
+            self.control.ring(*rank);
+        }
+        Ok(())
+    }
+
+    /// Raw to raw or packets.
+    fn copy<P: Packet>(&self, stretch: &Stretch<'_>, source: Operand) {
+        let from = stretch.address(self.bases, source, 0);
+        let Piece { bytes, cover, .. } = stretch.piece;
+        for (number, destination) in stretch.destinations() {
+            let to = stretch.address(self.bases, destination, number);
+            match destination.form {
+                // SAFETY: `Stretch::address` gives addresses that are mapped for the piece.
+                Form::Raw => unsafe { copy_any(to, from, bytes) },
+                // SAFETY: as above; `cover` is at least `bytes`, and packets lie at multiples of their size.
+                Form::Packets => unsafe { pack::<P>(to, from, bytes, cover, self.flag) },
+            }
+        }
+    }
+
+    /// Packets to raw or packets.
+    fn unpack<P: Packet>(&self, stretch: &Stretch<'_>, source: Operand) -> Result<()> {
+        let from = stretch.address(self.bases, source, 0);
+        let Piece { bytes, cover, .. } = stretch.piece;
+        for (number, destination) in stretch.destinations() {
+            let to = stretch.address(self.bases, destination, number);
+            let flag = self.flag;
+            match destination.form {
+                Form::Raw => self.each_packet::<P>(stretch.transfer, from, bytes, |at, payload| {
+                    // SAFETY: `at` is the offset of a packet that covers bytes below `bytes`, for which `to` is mapped.
+                    unsafe { store_payload::<P>(to.add(at as usize), payload, bytes - at) }
+                })?,
+                Form::Packets => {
+                    self.each_packet::<P>(stretch.transfer, from, bytes, |at, payload| {
+                        // SAFETY: as above; packets take twice the bytes of their data.
+                        unsafe { P::store(to.add(2 * at as usize), payload, flag) }
+                    })?;
+                    let whole = bytes.next_multiple_of(P::PAYLOAD);
+                    // SAFETY: the destination's packets cover `cover` bytes of data.
+                    unsafe { pad::<P>(to, whole, cover, flag) }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fold<P: Packet>(&mut self, stretch: &Stretch<'_>, op: ReduceOp, last: bool) -> Result<()> {
+        let (mut tiles, mut sources) = (std::mem::take(&mut self.tiles), std::mem::take(&mut self.sources));
+        let result = self.fold_tiles::<P>(stretch, op, last, &mut tiles, &mut sources);
+        (self.tiles, self.sources) = (tiles, sources);
+        result
+    }
+
+    fn fold_tiles<P: Packet>(
+        &self,
+        stretch: &Stretch<'_>,
+        op: ReduceOp,
+        last: bool,
+        tiles: &mut [Tile],
+        sources: &mut Vec<FoldSource>,
+    ) -> Result<()> {
+        let Piece { bytes, cover, .. } = stretch.piece;
+        let kernel = self.kernels.of(op);
+        let Some((result, payloads)) = tiles.split_first_mut() else { return Ok(()) };
+        let mut done = 0;
+        while done < bytes {
+            let part = (bytes - done).min(FoldKernel::TILE as u64);
+            sources.clear();
+            let mut payloads = payloads.iter_mut();
+            for (number, source) in stretch.transfer.sources.iter().enumerate() {
+                let from = stretch.address(self.bases, *source, number);
+                let address = match source.form {
+                    // SAFETY: `done` is below `bytes`, for which the address is mapped.
+                    Form::Raw => unsafe { from.add(done as usize) },
+                    Form::Packets => {
+                        // One per packet source, as the compiler has counted.
+                        let Some(tile) = payloads.next() else { continue };
+                        let tile = NonNull::from(&mut tile.0).cast::<u8>();
+                        // SAFETY: as above; packets take twice the bytes of their data.
+                        let packets = unsafe { from.add(2 * done as usize) };
+                        self.each_packet::<P>(stretch.transfer, packets, part, |at, payload| {
+                            // SAFETY: a tile holds `part` bytes and is this block's own.
+                            unsafe { store_payload::<P>(tile.add(at as usize), payload, part - at) }
+                        })?;
+                        tile
+                    }
+                };
+                sources.push(FoldSource { address, input: source.input });
+            }
+            let out = &mut result.0[..part as usize];
+            // SAFETY: every source is mapped for `part` bytes (above); `out` is a tile of this block that is no
+            // source.
+            unsafe { kernel.tile(sources, last, out) };
+            for (number, destination) in stretch.destinations() {
+                let to = stretch.address(self.bases, destination, number);
+                match destination.form {
+                    // SAFETY: `done + part` is at most `bytes`, for which the address is mapped.
+                    Form::Raw => unsafe { copy_in(to.add(done as usize), out) },
+                    Form::Packets => {
+                        let from = NonNull::from(&mut *out).cast();
+                        // SAFETY: as above; tiles begin at whole packets, and the last one is padded.
+                        unsafe { pack::<P>(to.add(2 * done as usize), from, part, part, self.flag) }
+                    }
+                }
+            }
+            done += part;
+        }
+        for (number, destination) in stretch.destinations() {
+            if destination.form == Form::Packets {
+                let to = stretch.address(self.bases, destination, number);
+                // SAFETY: the destination's packets cover `cover` bytes of data.
+                unsafe { pad::<P>(to, bytes.next_multiple_of(P::PAYLOAD), cover, self.flag) }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands out each packet that covers the first `bytes` bytes of data, with the offset of its data, once it
+    /// carries the flag.
+    fn each_packet<P: Packet>(
+        &self,
+        transfer: &Transfer,
+        packets: NonNull<u8>,
+        bytes: u64,
+        mut take: impl FnMut(u64, P::Payload),
+    ) -> Result<()> {
+        for at in (0..bytes).step_by(P::PAYLOAD as usize) {
+            // SAFETY: the callers' packets are mapped for `bytes` bytes of data, twice that of packets.
+            let packet = unsafe { packets.add(2 * at as usize) };
+            // SAFETY: as above; packets lie at multiples of their size.
+            let load = || unsafe { P::load(packet, self.flag) }.map_err(u64::from);
+            let payload = match load() {
+                Ok(payload) => payload,
+                Err(_) => {
+                    let site = || WaitSite {
+                        operation: Operation::ReadPackets,
+                        peer: transfer.writer,
+                        object: u64::from(self.block),
+                        sequence: at / P::PAYLOAD,
+                        expected: u64::from(self.flag),
+                    };
+                    self.waiting.until(site, Some(self.control.bell()), load)?
+                }
+            };
+            take(at, payload);
+        }
+        Ok(())
+    }
+}
+
+impl Stretch<'_> {
+    /// With their numbers among the operands.
+    fn destinations(&self) -> impl Iterator<Item = (usize, Operand)> {
+        let first = self.transfer.sources.len();
+        self.transfer.destinations.iter().enumerate().map(move |(at, operand)| (first + at, *operand))
+    }
+
+    /// The first byte of an operand. It is mapped for the piece's bytes: raw `bytes`; packets twice `bytes` rounded up
+    /// to whole packets as a source, twice `cover` as a destination. The compiler has put the end of every piece
+    /// into its base's reach, and `Bases` holds no base that is shorter.
+    fn address(&self, bases: &Bases, operand: Operand, number: usize) -> NonNull<u8> {
+        let factor = if operand.form == Form::Packets { 2 } else { 1 };
+        let offset = self.offsets[number] + factor * self.skipped;
+        // SAFETY: the offset lies within the base's reach (above).
+        unsafe { bases.address(operand.base).add(offset as usize) }
+    }
+}
+
+/// Copies between ranges that may be the same.
+///
+/// # Safety
+/// Both must be mapped.
+unsafe fn copy_any(to: NonNull<u8>, from: NonNull<u8>, bytes: u64) {
+    if to == from {
+        return;
+    }
+    if overlap(to, from, bytes) {
+        // SAFETY: mapped by the caller's word.
+        unsafe { std::ptr::copy(from.as_ptr(), to.as_ptr(), bytes as usize) }
+    } else {
+        // SAFETY: mapped by the caller's word, disjoint as just found.
+        unsafe { copy(to, from, bytes) }
+    }
+}
+
+/// Packs `bytes` bytes, and zeros up to `cover`.
+///
+/// # Safety
+/// The data must be mapped for `bytes` bytes, the packets, aligned, for twice `cover` rounded up to whole packets.
+unsafe fn pack<P: Packet>(packets: NonNull<u8>, data: NonNull<u8>, bytes: u64, cover: u64, flag: u32) {
+    let whole = bytes / P::PAYLOAD;
+    for i in 0..whole as usize {
+        // SAFETY: packet and payload `i` lie inside the caller's ranges.
+        unsafe {
+            let payload: P::Payload = read(data.add(i * P::PAYLOAD as usize));
+            P::store(packets.add(i * P::BYTES as usize), payload, flag);
+        }
+    }
+    let mut end = whole * P::PAYLOAD;
+    if end < bytes {
+        let mut payload = P::Payload::default();
+        // SAFETY: only the valid bytes of the last payload are read, fewer than it has.
+        unsafe {
+            copy(NonNull::from(&mut payload).cast(), data.add(end as usize), bytes - end);
+            P::store(packets.add(2 * end as usize), payload, flag);
+        }
+        end += P::PAYLOAD;
+    }
+    // SAFETY: the caller's word.
+    unsafe { pad::<P>(packets, end, cover, flag) }
+}
+
+/// Zeros for the data from `from` to `cover`.
+///
+/// # Safety
+/// As [`pack`].
+unsafe fn pad<P: Packet>(packets: NonNull<u8>, from: u64, cover: u64, flag: u32) {
+    for at in (from..cover).step_by(P::PAYLOAD as usize) {
+        // SAFETY: the packet of byte `at` lies inside the caller's range.
+        unsafe { P::store(packets.add(2 * at as usize), P::Payload::default(), flag) }
+    }
+}
+
+/// Stores a payload, or as much of it as there is room for.
+///
+/// # Safety
+/// `to` must be mapped for `room` bytes or a payload's, whichever is less.
+unsafe fn store_payload<P: Packet>(to: NonNull<u8>, mut payload: P::Payload, room: u64) {
+    if room >= P::PAYLOAD {
+        // SAFETY: the caller's word.
+        unsafe { write(to, payload) }
+    } else {
+        // SAFETY: the caller's word; the payload is a local.
+        unsafe { copy(to, NonNull::from(&mut payload).cast(), room) }
+    }
+}

@@ -1,0 +1,120 @@
+//! Waits of a launch: bounded, and attentive to ranks that have launched something else.
+
+use warpway_core::execution::ExecutionError;
+use warpway_core::wait::{EventCount, WaitError, WaitSite, Waiter};
+use warpway_core::{Result, Timeout};
+
+use super::control::{Control, Peer};
+use super::record::LaunchRecord;
+
+/// Tests between two looks at the peers' records.
+const TESTS: u32 = 256;
+/// From so many tests on the wait sleeps between them, and each looks.
+const SLEEPING: u32 = 8192;
+
+/// What this rank has launched.
+#[derive(Debug)]
+pub(super) struct Launched<'a> {
+    pub(super) control: &'a Control,
+    pub(super) rank: u32,
+    pub(super) sequence: u64,
+    pub(super) record: LaunchRecord,
+    /// Ranks that the plan makes this one work with.
+    pub(super) peers: &'a [u32],
+}
+
+impl Launched<'_> {
+    /// The first peer that has launched something else, as far as they have told.
+    pub(super) fn difference(&self) -> Option<ExecutionError> {
+        self.peers.iter().find_map(|peer| match self.control.peer(*peer, self.sequence) {
+            Peer::Here(there) => self.compare(*peer, &there),
+            Peer::Apart => Some(self.apart(*peer)),
+            Peer::Behind(_) | Peer::Gone => None,
+        })
+    }
+
+    pub(super) fn compare(&self, peer: u32, there: &LaunchRecord) -> Option<ExecutionError> {
+        let (field, here, there) = self.record.difference(there)?;
+        let (sequence, rank) = (self.sequence, self.rank);
+        Some(ExecutionError::Difference { sequence, field, rank, here, peer, there })
+    }
+
+    pub(super) fn apart(&self, peer: u32) -> ExecutionError {
+        ExecutionError::Difference {
+            sequence: self.sequence,
+            field: "plan",
+            rank: self.rank,
+            here: super::record::hexadecimal(&self.record.identity),
+            peer,
+            there: format!("one without rank {}", self.rank),
+        }
+    }
+
+    /// A peer that has not started this launch.
+    fn laggard(&self) -> Option<u32> {
+        self.peers
+            .iter()
+            .copied()
+            .find(|peer| matches!(self.control.peer(*peer, self.sequence), Peer::Behind(_)))
+    }
+
+    /// What a wait that gave up was really about: a difference, or a rank that has not come.
+    fn explain(&self, mut error: WaitError) -> warpway_core::Error {
+        if let Some(difference) = self.difference() {
+            return difference.into();
+        }
+        error.site.peer = error.site.peer.or_else(|| self.laggard());
+        error.into()
+    }
+}
+
+/// The waits of one block, or of the launching thread.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting<'a> {
+    pub(super) launched: &'a Launched<'a>,
+    pub(super) waiter: &'a Waiter,
+    pub(super) timeout: Timeout,
+}
+
+impl Waiting<'_> {
+    /// As [`Waiter::wait`].
+    #[inline]
+    pub(super) fn until<T>(
+        &self,
+        site: impl FnOnce() -> WaitSite,
+        event: Option<&EventCount>,
+        mut poll: impl FnMut() -> Result<T, u64>,
+    ) -> Result<T> {
+        match poll() {
+            Ok(value) => Ok(value),
+            Err(_) => self.until_slowly(site, event, &mut poll),
+        }
+    }
+
+    #[inline(never)]
+    fn until_slowly<T>(
+        &self,
+        site: impl FnOnce() -> WaitSite,
+        event: Option<&EventCount>,
+        poll: &mut dyn FnMut() -> Result<T, u64>,
+    ) -> Result<T> {
+        let mut tests = 0u32;
+        let attentive = || {
+            let seen = match poll() {
+                Ok(value) => return Ok(Ok(value)),
+                Err(seen) => seen,
+            };
+            tests = tests.saturating_add(1);
+            let look = tests.is_multiple_of(TESTS) || tests > SLEEPING;
+            if let Some(difference) = look.then(|| self.launched.difference()).flatten() {
+                return Ok(Err(difference));
+            }
+            Err(seen)
+        };
+        match self.waiter.wait(site, self.timeout, event, attentive) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(difference)) => Err(difference.into()),
+            Err(error) => Err(self.launched.explain(error)),
+        }
+    }
+}
