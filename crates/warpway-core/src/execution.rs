@@ -9,7 +9,9 @@ use crate::error::{Error, ErrorCode};
 #[non_exhaustive]
 pub enum ExecutionError {
     /// The ranks do not set up the same plan.
-    #[error("rank {rank} sets up {here}, but rank {peer} {there}; all ranks set up the same plan, with the same repairs")]
+    #[error(
+        "rank {rank} sets up {here}, but rank {peer} {there}; all ranks set up the same plan, with the same repairs"
+    )]
     Disagreement {
         /// This rank.
         rank: u32,
@@ -55,7 +57,9 @@ pub enum ExecutionError {
         why: String,
     },
     /// A peer's buffer is shorter than what this rank accesses of it.
-    #[error("rank {rank} needs {needed} bytes of the {buffer} of rank {peer}, which has launched with {bytes}")]
+    #[error(
+        "rank {rank} needs {needed} bytes of the {buffer} of rank {peer}, which has launched with {bytes}"
+    )]
     PeerBuffer {
         /// This rank.
         rank: u32,
@@ -133,9 +137,9 @@ impl ExecutionError {
     /// The other rank concerned.
     pub fn peer(&self) -> Option<u32> {
         match self {
-            Self::Disagreement { peer, .. } | Self::Difference { peer, .. } | Self::PeerBuffer { peer, .. } => {
-                Some(*peer)
-            }
+            Self::Disagreement { peer, .. }
+            | Self::Difference { peer, .. }
+            | Self::PeerBuffer { peer, .. } => Some(*peer),
             Self::Step { source, .. } => source.peer(),
             Self::Refused { .. } | Self::Launch { .. } => None,
         }

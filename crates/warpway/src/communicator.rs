@@ -1,7 +1,7 @@
 //! The communicator as programs see it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use warpway_core::bootstrap::{Rendezvous, TcpBootstrap, ThisHost};
 use warpway_core::channel::{BaseMemoryChannel, MemoryChannel};
@@ -13,7 +13,7 @@ use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
 use warpway_core::trace::{DumpConfig, DumpIdentity, DumpService, DumpSource, FlightDump};
 use warpway_core::transport::{Transport, TransportFlags};
 use warpway_core::{Deadline, Error, Result, Timeout};
-use warpway_host::{Block, BlockChannel, BlockSemaphore, HostBuffer, Launcher};
+use warpway_host::{Block, BlockChannel, BlockSemaphore, HostBuffer, Launcher, PlanExecutor};
 
 use crate::barrier::Barrier;
 use crate::buffer::Buffer;
@@ -32,6 +32,7 @@ pub struct Communicator(Arc<Inner>);
 struct Inner {
     // Dropped in this order: dumps and blocks before what they look at, the job last.
     dumps: DumpService,
+    executor: OnceLock<PlanExecutor>,
     launcher: Launcher,
     core: Core,
     bootstrap: Arc<TcpBootstrap>,
@@ -63,7 +64,7 @@ impl Communicator {
         let source = DumpSource::new(identity, Arc::clone(core.flight_recorder()), Arc::clone(core.health()));
         let dumps = DumpService::start(source, DumpConfig::from(context.config()))?;
         let launcher = Launcher::new(core.waiter().clone()).with_timeout(context.config().device_timeout);
-        Ok(Self(Arc::new(Inner { dumps, launcher, core, bootstrap, context })))
+        Ok(Self(Arc::new(Inner { dumps, executor: OnceLock::new(), launcher, core, bootstrap, context })))
     }
 
     /// This rank.
@@ -264,6 +265,18 @@ impl Communicator {
     /// The failure found in the background or by an earlier call, if there is one.
     pub fn async_error(&self) -> Option<Error> {
         self.0.core.async_error()
+    }
+
+    /// The executor of plans, made by `make` if there is none yet.
+    pub(crate) fn executor_or_else(
+        &self,
+        make: impl FnOnce(&Launcher) -> Result<PlanExecutor>,
+    ) -> Result<PlanExecutor> {
+        if let Some(executor) = self.0.executor.get() {
+            return Ok(executor.clone());
+        }
+        let made = make(&self.0.launcher)?;
+        Ok(self.0.executor.get_or_init(|| made).clone())
     }
 
     /// Limit of waits inside kernels.

@@ -40,6 +40,7 @@ mod context;
 mod in_process;
 mod logging;
 mod peer;
+mod plans;
 
 pub use barrier::Barrier;
 pub use buffer::Buffer;
@@ -59,7 +60,12 @@ pub use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
 pub use warpway_core::semaphore::{Host2HostSemaphore, Semaphore};
 pub use warpway_core::transport::{Device, Transport, TransportFlags};
 pub use warpway_core::{Cause, Deadline, Error, ErrorCode, Failure, Result, Timeout};
-pub use warpway_host::{Block, BlockChannel, BlockSemaphore, HostBuffer, Ll8, Ll16, Share};
+pub use warpway_host::{
+    Block, BlockChannel, BlockSemaphore, BufferView, HostBuffer, Ll8, Ll16, PacketFormat, PlanLaunch,
+    PreparedPlan, Share,
+};
+pub use warpway_plan as plan;
+pub use warpway_plan::DataType;
 
 /// The sample of the project's page.
 #[cfg(doctest)]

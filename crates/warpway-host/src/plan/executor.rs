@@ -173,9 +173,8 @@ impl Shared {
         let mut made = lock(&self.connections);
         let endpoint = EndpointConfig::cpu(Transport::SharedMemory);
         let new = peers.iter().copied().filter(|peer| !made.contains_key(peer));
-        let pending: Vec<(u32, Exchange<Connection>)> = new
-            .map(|peer| Ok((peer, self.comm.connect(endpoint, peer, TAG)?)))
-            .collect::<Result<_>>()?;
+        let pending: Vec<(u32, Exchange<Connection>)> =
+            new.map(|peer| Ok((peer, self.comm.connect(endpoint, peer, TAG)?))).collect::<Result<_>>()?;
         for (peer, exchange) in pending {
             made.insert(peer, exchange.wait(deadline)?);
         }

@@ -8,19 +8,18 @@ use super::record::hexadecimal;
 
 /// Of a plan and its repairs: what all ranks must have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Identity(pub(super) [u8; 32]);
+pub(super) struct Identity {
+    pub(super) plan: [u8; 32],
+    /// One bit per kind of handshake.
+    repairs: u8,
+}
 
 impl Identity {
     pub(super) fn of(plan: &Plan, repairs: &Repairs) -> Self {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        let text = format!("{plan:?} {repairs:?}");
-        let mut identity = [0; 32];
-        for (seed, bytes) in (0u64..).zip(identity.chunks_exact_mut(8)) {
-            let mut hasher = DefaultHasher::new();
-            (seed, &text).hash(&mut hasher);
-            bytes.copy_from_slice(&hasher.finish().to_le_bytes());
-        }
-        Self(identity)
+        let Repairs { start_handshake, flush_at_end, closing_handshake, .. } = repairs;
+        let bits = [*start_handshake, *flush_at_end, *closing_handshake];
+        let repairs = bits.into_iter().fold(0, |bits, bit| bits << 1 | u8::from(bit));
+        Self { plan: plan.identity().0, repairs }
     }
 }
 
@@ -35,15 +34,16 @@ pub(super) struct Announced {
 
 impl Announced {
     /// Bytes of the name that are sent.
-    const NAME: usize = 63;
-    pub(super) const BYTES: usize = 32 + 1 + Self::NAME;
+    const NAME: usize = 62;
+    pub(super) const BYTES: usize = 32 + 2 + Self::NAME;
 
     pub(super) fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[..32].copy_from_slice(&self.identity.0);
+        bytes[..32].copy_from_slice(&self.identity.plan);
         bytes[32] = u8::from(self.refused);
+        bytes[33] = self.identity.repairs;
         let end = self.name.floor_char_boundary(Self::NAME);
-        bytes[33..33 + end].copy_from_slice(&self.name.as_bytes()[..end]);
+        bytes[34..34 + end].copy_from_slice(&self.name.as_bytes()[..end]);
         bytes
     }
 
@@ -51,9 +51,9 @@ impl Announced {
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         let mut identity = [0; 32];
         identity.copy_from_slice(&bytes[..32]);
-        let name = bytes[33..].split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = bytes[34..].split(|byte| *byte == 0).next().unwrap_or_default();
         Self {
-            identity: Identity(identity),
+            identity: Identity { plan: identity, repairs: bytes[33] },
             refused: bytes[32] != 0,
             name: String::from_utf8_lossy(name).into_owned(),
         }
@@ -62,7 +62,7 @@ impl Announced {
 
 impl fmt::Display for Announced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "plan {:?} ({})", self.name, hexadecimal(&self.identity.0))
+        write!(f, "plan {:?} ({})", self.name, hexadecimal(&self.identity.plan))
     }
 }
 
@@ -72,11 +72,11 @@ mod tests {
 
     #[test]
     fn announcements_survive_the_way_and_long_names_are_cut_between_characters() {
-        let identity = Identity(std::array::from_fn(|at| at as u8));
+        let identity = Identity { plan: std::array::from_fn(|at| at as u8), repairs: 5 };
         let short = Announced { identity, refused: true, name: "ring".into() };
         assert_eq!(Announced::from_bytes(&short.to_bytes()), short);
-        let long = Announced { identity, refused: false, name: format!("{}é", "x".repeat(62)) };
-        assert_eq!(Announced::from_bytes(&long.to_bytes()).name, "x".repeat(62));
+        let long = Announced { identity, refused: false, name: format!("{}é", "x".repeat(61)) };
+        assert_eq!(Announced::from_bytes(&long.to_bytes()).name, "x".repeat(61));
         assert_eq!(short.to_string(), "plan \"ring\" (0001020304050607)");
     }
 }

@@ -264,7 +264,7 @@ impl Prepared {
         };
         LaunchRecord {
             collective: self.plan.collective,
-            identity: self.identity.0,
+            identity: self.identity.plan,
             chunk_bytes: layout.chunk_bytes(),
             block_bytes: layout.block_bytes().unwrap_or(0),
             data_type: launch.data_type,

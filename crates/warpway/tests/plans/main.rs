@@ -1,0 +1,12 @@
+//! Plans on host memory: what they compute, bit for bit, on ranks that are threads.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends where something is wrong"
+)]
+
+mod oracle;
+mod refusals;
+mod results;
+mod rig;
