@@ -113,13 +113,6 @@ impl PreparedPlan {
         *launches += 1;
         prepared.launch(*launches, launch, &compiled).inspect_err(|error| shared.fail(error))
     }
-
-    /// As if the plan had been launched so often. On all ranks alike, for tests of what happens when packet flags
-    /// begin anew.
-    #[cfg(test)]
-    pub(super) fn preset_epoch(&self, epoch: u64) {
-        lock(&self.0.scratch).preset(epoch);
-    }
 }
 
 impl std::fmt::Debug for PreparedPlan {

@@ -182,9 +182,18 @@ impl Scratch {
     pub(super) fn advance(&mut self) {
         self.epoch += 1;
     }
+}
 
-    #[cfg(test)]
-    pub(super) fn preset(&mut self, epoch: u64) {
-        self.epoch = epoch;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_never_zero_and_begin_anew_with_clear_areas() {
+        let at = |epoch| Scratch { epoch, ..Scratch::new(true) };
+        let flags = [0, 1, FLAGS - 1, FLAGS, FLAGS + 1].map(|epoch| at(epoch).flag());
+        assert_eq!(flags, [1, 2, u32::MAX, 1, 2]);
+        let clears = [0, 1, FLAGS - 1, FLAGS, FLAGS + 1, 2 * FLAGS].map(|epoch| at(epoch).must_clear());
+        assert_eq!(clears, [false, false, false, true, false, true]);
     }
 }
