@@ -2,10 +2,12 @@
 //! What the verifier accepts must pass here, however the plan was made.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test")]
 
+mod contest;
 mod corpus;
 mod generator;
 mod judge;
 mod machine;
+mod mutator;
 mod planted;
 mod random;
 mod sketch;

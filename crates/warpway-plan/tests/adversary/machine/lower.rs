@@ -258,6 +258,14 @@ impl<'a> Lowering<'a> {
             let mut movement = Movement { lanes, ..Movement::default() };
             if let Some(fold) = &data.fold {
                 movement.op = op_number(fold.op);
+                if fold.order.is_some() {
+                    let mut order: Vec<usize> = data.fold_order().collect();
+                    order.sort_unstable();
+                    let all = (0..data.sources.len()).collect::<Vec<_>>();
+                    if order != all || fold.order.as_ref().is_some_and(|o| o.len() != all.len()) {
+                        return Err(self.wrong("an order that is no permutation"));
+                    }
+                }
             }
             for (j, source) in item.sources.iter().enumerate() {
                 let form = data.source_form(item.first.0 + j);
