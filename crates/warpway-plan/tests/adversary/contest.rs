@@ -212,3 +212,19 @@ fn trial() {
         println!("{failure}");
     }
 }
+
+#[test]
+#[ignore = "lists the mutants that pass"]
+fn passing() {
+    let wanted = std::env::var("CLASS").unwrap_or_default();
+    for plan in crate::corpus::corpus(60) {
+        for mutant in mutants(&plan) {
+            if mutant.class.contains(&wanted) {
+                let mut outcome = Outcome::default();
+                if run(&mutant.plan, &Sizes::Any, 100, &mut outcome).is_ok() {
+                    println!("{} {} {}", plan.name, mutant.class, mutant.place);
+                }
+            }
+        }
+    }
+}
