@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use warpway_plan::Plan;
+use warpway_plan::{Plan, testing};
 
 use crate::generator::generate;
 
@@ -29,7 +29,13 @@ pub(crate) fn clean() -> Vec<Plan> {
     shared().into_iter().filter(|plan| plan.name != NOT_CLEAN).collect()
 }
 
-/// Clean plans, and that many generated ones.
+/// The algorithms that other tests run, for 2 to 4 ranks.
+pub(crate) fn algorithms() -> Vec<Plan> {
+    let named = |n: u32| testing::all(n).unwrap().into_iter().map(move |plan| (n, plan));
+    (2..=4).flat_map(named).map(|(n, plan)| Plan { name: format!("{}@{n}", plan.name), ..plan }).collect()
+}
+
+/// Clean plans, algorithms, and that many generated ones.
 pub(crate) fn corpus(generated: u64) -> Vec<Plan> {
-    clean().into_iter().chain((0..generated).map(generate)).collect()
+    clean().into_iter().chain(algorithms()).chain((0..generated).map(generate)).collect()
 }

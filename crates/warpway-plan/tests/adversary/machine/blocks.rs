@@ -163,7 +163,7 @@ impl Machine<'_> {
             match &instruction.step {
                 Step::Nop | Step::Barrier { .. } => return,
                 Step::Lanes(movements) => {
-                    let lanes = movements.iter().map(|m| m.lanes).max().unwrap_or(0);
+                    let lanes = movements.iter().map(|m| m.lanes + m.padding).max().unwrap_or(0);
                     let task = |lane| Task::Lane { instruction: at, lane, movement: 0 };
                     state.pending.extend((0..lanes).map(task));
                 }
@@ -213,6 +213,12 @@ impl Machine<'_> {
                 format!("rank {} block {} {what} at {path}: lane {lane}", program.rank, program.block)
             });
             self.perform(b, now, (lane, launch), by)?;
+        } else if lane < now.lanes + now.padding {
+            let by = Stamp { component: b as u32, time: self.blocks[b].clock[b], task: (instruction, lane) };
+            for region in now.writes.iter().filter(|r| r.packets) {
+                let padding = (Value::UNDEFINED, 0);
+                self.memory.pack(region.at(lane, launch), launch + 1, by, padding)?;
+            }
         }
         let next = movement + 1;
         let pending = &mut self.blocks[b].pending;

@@ -9,11 +9,10 @@ use crate::random::mix;
 /// The roots of rooted collectives.
 const ROOT: u32 = 0;
 
-/// Lane `lane` of a rank's input in a launch.
-pub(super) fn input(rank: u32, lane: u32, launch: u32) -> Value {
-    Value::input(mix(
-        mix(u64::from(rank) << 32 | u64::from(lane)).wrapping_add(u64::from(launch) * 0x1234_5677)
-    ))
+/// Lane `lane` of chunk `chunk` of a rank's input in a launch.
+pub(super) fn input(rank: u32, (chunk, lane): (u32, u32), launch: u32) -> Value {
+    let place = u64::from(rank) << 48 | u64::from(chunk) << 24 | u64::from(lane);
+    Value::input(mix(mix(place).wrapping_add(u64::from(launch) * 0x1234_5677)))
 }
 
 /// What a rank's output holds after a launch.
@@ -27,35 +26,36 @@ impl<'p> Goal<'p> {
         Self { program, launch }
     }
 
-    /// The value of lane `lane` of `rank`'s output; `None` if nothing is promised. `sender` is the rank whose
-    /// input a send-receive brings.
-    pub(super) fn output(&self, rank: u32, lane: u32, sender: u32) -> Option<Value> {
-        let inputs = |r: u32| self.program.ranks[r as usize].input.1;
-        let outputs = self.program.ranks[rank as usize].output.1;
+    /// The value of a lane of chunk `k` of `rank`'s output; `None` if nothing is promised. `sender` is the rank
+    /// whose input a send-receive brings.
+    pub(super) fn output(&self, rank: u32, (k, lane): (u32, u32), sender: u32) -> Option<Value> {
         let n = self.program.ranks.len() as u32;
+        let inputs = |q: u32| self.program.ranks[q as usize].input.len() as u32;
+        let outputs = self.program.ranks[rank as usize].output.len() as u32;
+        let of = |q, chunk| Some(input(q, (chunk, lane), self.launch));
         match self.program.collective {
-            Collective::AllReduce => Some(self.fold(lane)),
-            Collective::Reduce => (rank == ROOT).then(|| self.fold(lane)),
-            Collective::ReduceScatter => Some(self.fold(rank * outputs + lane)),
+            Collective::AllReduce => Some(self.fold((k, lane))),
+            Collective::Reduce => (rank == ROOT).then(|| self.fold((k, lane))),
+            Collective::ReduceScatter => Some(self.fold((rank * outputs + k, lane))),
             Collective::Gather if rank != ROOT => None,
             Collective::AllGather | Collective::Gather => {
                 let each = inputs(0).max(1);
-                Some(input(lane / each, lane % each, self.launch))
+                of(k / each, k % each)
             }
             Collective::AllToAll => {
-                let each = (inputs(0) / n).max(1);
-                Some(input(lane / each, rank * each + lane % each, self.launch))
+                let each = (inputs(rank) / n).max(1);
+                of(k / each, rank * each + k % each)
             }
-            Collective::SendRecv => Some(input(sender, lane, self.launch)),
-            Collective::Broadcast => Some(input(ROOT, lane, self.launch)),
-            Collective::Scatter => Some(input(ROOT, rank * outputs + lane, self.launch)),
+            Collective::SendRecv => of(sender, k),
+            Collective::Broadcast => of(ROOT, k),
+            Collective::Scatter => of(ROOT, rank * outputs + k),
             _ => None,
         }
     }
 
-    fn fold(&self, lane: u32) -> Value {
-        let first = input(0, lane, self.launch);
+    fn fold(&self, place: (u32, u32)) -> Value {
+        let first = input(0, place, self.launch);
         (1..self.program.ranks.len() as u32)
-            .fold(first, |sum, q| sum.join(input(q, lane, self.launch), self.program.reduce_op))
+            .fold(first, |sum, q| sum.join(input(q, place, self.launch), self.program.reduce_op))
     }
 }

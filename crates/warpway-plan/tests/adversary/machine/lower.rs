@@ -6,7 +6,8 @@ use warpway_plan::{
 };
 
 use super::program::{
-    BARRIERS_PER_RANK, Call, Instruction, Meaningless, Movement, Program, Region, Size, Step, op_number,
+    BARRIERS_PER_RANK, Call, Instruction, Meaningless, Movement, Program, Region, Size, Step, chunk_lanes,
+    op_number,
 };
 
 /// Iterations of one pipeline beyond which a size is not worth running.
@@ -46,10 +47,10 @@ impl<'a> Lowering<'a> {
             self.path = (at, None);
             match &operation.action {
                 Action::Pipeline(pipeline) => {
-                    let bytes = pipeline
-                        .num_chunks
-                        .checked_mul(u64::from(self.size.lanes) * self.size.lane_bytes)
-                        .ok_or_else(|| self.wrong("pipeline of too many chunks"))?;
+                    let chunk = pipeline.size_id.map_or(self.size.lanes, |id| self.size.extent(id));
+                    let chunk = u64::from(chunk) * self.size.lane_bytes;
+                    let bytes = pipeline.num_chunks.checked_mul(chunk);
+                    let bytes = bytes.ok_or_else(|| self.wrong("pipeline of too many chunks"))?;
                     if pipeline.unit_size == 0 || !pipeline.unit_size.is_multiple_of(self.size.lane_bytes) {
                         return Err(self.wrong("pipeline unit of no whole lanes"));
                     }
@@ -184,52 +185,62 @@ impl<'a> Lowering<'a> {
         if data.sources.is_empty() || data.destinations.is_empty() {
             return Err(self.wrong("nothing to move"));
         }
-        let port = data.channel_type == Some(ChannelType::Port);
         let movements = self.movements(data, window)?;
-        let at = |channels: &[u32], j: usize| channels.get(j).copied();
-        if port {
-            // All threads wait for packets that are read before they are pushed.
-            let mut movements = movements;
-            if data.kind == DataKind::ReadPutPackets {
-                let wait = Movement { writes: Vec::new(), ..movements[0].clone() };
-                self.emit(Step::Lanes(vec![wait]));
-                self.emit(Step::Nop);
-                let writes = std::mem::take(&mut movements[0].writes);
-                let one = |w: Region| Movement { writes: vec![w], ..movements[0].clone() };
-                movements = writes.into_iter().map(one).collect();
-            }
-            let mut calls = Vec::new();
-            for j in 0..movements.len() {
-                let position = at(&data.channels, j).ok_or_else(|| self.wrong("an item without channel"))?;
-                let port = self.port(position)?;
-                let index = self.channel(Via::Port, position)?;
-                let peer = self.topology.link(self.rank, Via::Port, index).map(|l| l.peer);
-                if self.owner(data, j)? != peer {
-                    return Err(self.wrong("a port to another rank than the destination's owner"));
-                }
-                calls.push((j as u32, Call::Push { port, movement: j as u32 }));
-                if data.kind.signals() {
-                    calls.push((j as u32, Call::PushFlag { port }));
-                }
-                if data.kind == DataKind::PutWithSignalAndFlush {
-                    calls.push((j as u32, Call::PushSync { port }));
-                    calls.push((j as u32, Call::AwaitSync { port }));
-                }
-            }
-            self.emit(Step::Calls { calls, pushed: movements });
-            return Ok(());
+        if data.channel_type == Some(ChannelType::Port) {
+            return self.port_data(data, movements);
         }
+        let movements = movements.into_iter().map(|(_, movement)| movement).collect();
         self.emit(Step::Lanes(movements));
         if data.kind.signals() {
             if data.channels.is_empty() {
                 return Err(self.wrong("no channel to signal"));
             }
             self.emit(Step::Nop);
-            let signal =
-                |s: &Self, position| Ok(vec![Call::Signal { to: s.hearer(position)?, relaxed: false }]);
-            let calls = self.calls(&data.channels, signal)?;
+            let calls = self.calls(&data.channels, |s, position| {
+                Ok(vec![Call::Signal { to: s.hearer(position)?, relaxed: false }])
+            })?;
             self.emit(Step::Calls { calls, pushed: Vec::new() });
         }
+        Ok(())
+    }
+
+    /// Thread `j` pushes item `j`.
+    fn port_data(&mut self, data: &DataOperation, movements: Vec<(u32, Movement)>) -> Result<()> {
+        let mut movements = movements;
+        if data.kind == DataKind::ReadPutPackets {
+            // All threads wait for the packets before they are pushed, to each destination.
+            let one = |w: usize, m: &Movement| Movement { writes: vec![m.writes[w]], ..m.clone() };
+            let waits = movements.iter().map(|(_, m)| Movement { writes: Vec::new(), ..m.clone() });
+            self.emit(Step::Lanes(waits.collect()));
+            self.emit(Step::Nop);
+            let destinations = 0..data.destinations.len();
+            let pushes = destinations.flat_map(|w| movements.iter().map(move |(_, m)| (w as u32, one(w, m))));
+            movements = pushes.collect();
+        }
+        let items = if data.kind.joins() { data.destinations.len() } else { data.items().count() };
+        let mut calls = Vec::new();
+        for j in 0..items {
+            let position = data.channels.get(j).ok_or_else(|| self.wrong("an item without channel"))?;
+            let port = self.port(*position)?;
+            let index = self.channel(Via::Port, *position)?;
+            let peer = self.topology.link(self.rank, Via::Port, index).map(|l| l.peer);
+            if self.owner(data, j)? != peer {
+                return Err(self.wrong("a port to another rank than the destination's owner"));
+            }
+            let thread = j as u32;
+            for (movement, _) in (0u32..).zip(&movements).filter(|(_, (item, _))| *item == thread) {
+                calls.push((thread, Call::Push { port, movement }));
+            }
+            if data.kind.signals() {
+                calls.push((thread, Call::PushFlag { port }));
+            }
+            if data.kind == DataKind::PutWithSignalAndFlush {
+                calls.push((thread, Call::PushSync { port }));
+                calls.push((thread, Call::AwaitSync { port }));
+            }
+        }
+        let pushed = movements.into_iter().map(|(_, movement)| movement).collect();
+        self.emit(Step::Calls { calls, pushed });
         Ok(())
     }
 
@@ -244,43 +255,88 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn movements(&self, data: &DataOperation, window: Window) -> Result<Vec<Movement>> {
+    /// What is moved, with the number of the item.
+    fn movements(&self, data: &DataOperation, window: Window) -> Result<Vec<(u32, Movement)>> {
         let mut movements = Vec::new();
-        for item in data.items() {
+        let op = data.fold.as_ref().map_or(0, |fold| op_number(fold.op));
+        if data.fold.as_ref().is_some_and(|fold| fold.order.is_some()) {
+            let mut order: Vec<usize> = data.fold_order().collect();
+            order.sort_unstable();
+            if order != (0..data.sources.len()).collect::<Vec<_>>() {
+                return Err(self.wrong("an order that is no permutation"));
+            }
+        }
+        for (number, item) in (0u32..).zip(data.items()) {
             let chunks = item.sources[0].size();
-            let all = || item.sources.iter().chain(item.destinations);
-            if all().any(|r| r.size() != chunks) {
+            if item.sources.iter().chain(item.destinations).any(|r| r.size() != chunks) {
                 return Err(self.wrong("sizes differ"));
             }
-            let lanes = chunks.checked_mul(u64::from(self.size.lanes)).filter(|l| *l < 1 << 20);
-            let lanes = lanes.ok_or_else(|| self.wrong("too many chunks"))? as u32;
-            let (skip, lanes) = self.share(lanes, data.group, window)?;
-            let mut movement = Movement { lanes, ..Movement::default() };
-            if let Some(fold) = &data.fold {
-                movement.op = op_number(fold.op);
-                if fold.order.is_some() {
-                    let mut order: Vec<usize> = data.fold_order().collect();
-                    order.sort_unstable();
-                    let all = (0..data.sources.len()).collect::<Vec<_>>();
-                    if order != all || fold.order.as_ref().is_some_and(|o| o.len() != all.len()) {
-                        return Err(self.wrong("an order that is no permutation"));
+            let mut references = Vec::new();
+            for (j, reference) in item.sources.iter().enumerate() {
+                references.push((false, data.source_form(item.first.0 + j), self.owners(data, reference)?));
+            }
+            for (j, reference) in item.destinations.iter().enumerate() {
+                let form = data.destination_form(item.first.1 + j);
+                references.push((true, form, self.owners(data, reference)?));
+            }
+            let indices = || item.sources.iter().chain(item.destinations).map(Reference::index);
+            // Equal chunks are one run of lanes; otherwise each is moved by itself.
+            let even = self.size.missing == 0 && !self.sized();
+            let (pieces, of) = if even { (u64::from(chunks > 0), chunks as u32) } else { (chunks, 1) };
+            for piece in 0..pieces {
+                let lanes = match even {
+                    true => of.checked_mul(self.size.lanes).filter(|l| *l < 1 << 20),
+                    false => self.common_lanes(&references, indices(), piece),
+                };
+                let lanes = lanes.ok_or_else(|| self.wrong("chunks of no common size"))?;
+                let (skip, count) = self.share(lanes, data.group, window)?;
+                let last = data.group.is_none_or(|g| g.member + 1 == g.size);
+                let pads = !even && !self.sized() && last && window.is_none();
+                let padding = if pads { self.size.lanes - lanes } else { 0 };
+                let mut movement = Movement { lanes: count, padding, op, ..Movement::default() };
+                for ((write, form, owners), index) in references.iter().zip(indices()) {
+                    let list = if *write { &mut movement.writes } else { &mut movement.reads };
+                    for (owner, buffer) in owners {
+                        list.push(self.region((*owner, *buffer), index + piece, *form, skip)?);
                     }
                 }
+                if movement.op == 0 && movement.reads.len() > 1 {
+                    return Err(self.wrong("several sources and no fold"));
+                }
+                movements.push((number, movement));
             }
-            for (j, source) in item.sources.iter().enumerate() {
-                let form = data.source_form(item.first.0 + j);
-                self.regions(data, source, (form, skip), &mut movement.reads)?;
-            }
-            for (j, destination) in item.destinations.iter().enumerate() {
-                let form = data.destination_form(item.first.1 + j);
-                self.regions(data, destination, (form, skip), &mut movement.writes)?;
-            }
-            if movement.op == 0 && movement.reads.len() > 1 {
-                return Err(self.wrong("several sources and no fold"));
-            }
-            movements.push(movement);
         }
         Ok(movements)
+    }
+
+    fn sized(&self) -> bool {
+        self.topology.plan().ranks.iter().any(|rank| rank.size_ids.is_some())
+    }
+
+    /// Lanes that one chunk of every reference has: the fewest, or those of the common size id.
+    fn common_lanes(
+        &self,
+        references: &[(bool, Form, Vec<(u32, BufferKind)>)],
+        indices: impl Iterator<Item = u64>,
+        piece: u64,
+    ) -> Option<u32> {
+        let plan = self.topology.plan();
+        let mut all = Vec::new();
+        for ((_, _, owners), index) in references.iter().zip(indices) {
+            for (owner, buffer) in owners {
+                let sized = plan.ranks[*owner as usize].size_ids.as_ref();
+                let id = sized.map(|ids| match buffer {
+                    BufferKind::Input => ids.input.get((index + piece) as usize),
+                    BufferKind::Output => ids.output.get((index + piece) as usize),
+                    BufferKind::Scratch => ids.scratch.get((index + piece) as usize),
+                });
+                all.push((id, chunk_lanes(plan, *owner, (*buffer, index + piece), self.size)?));
+            }
+        }
+        if self.sized() && all.iter().any(|(id, _)| *id != all[0].0) {
+            return None;
+        }
+        all.iter().map(|(_, lanes)| *lanes).min()
     }
 
     /// The lanes of an operation that this block does now: those of its group member, then of the window.
@@ -301,40 +357,33 @@ impl<'a> Lowering<'a> {
         Ok((first, count))
     }
 
-    fn regions(
-        &self,
-        data: &DataOperation,
-        reference: &Reference,
-        (form, skip): (Form, u32),
-        out: &mut Vec<Region>,
-    ) -> Result<()> {
-        let (index, size) = (reference.index(), reference.size());
-        let region = |owner: u32, buffer: BufferKind| {
-            let chunks = self.topology.plan().ranks[owner as usize].chunks(buffer);
-            if index.checked_add(size).is_none_or(|end| end > chunks) {
-                return Err(self.wrong("beyond the buffer's chunks"));
-            }
-            let lanes = &self.program.ranks[owner as usize];
-            let scratch = buffer == BufferKind::Scratch;
-            if form == Form::Packets && !scratch {
-                return Err(self.wrong("packets outside the scratch"));
-            }
-            let (start, length) = match (form, buffer) {
-                (Form::Packets, _) => lanes.slots,
-                (_, BufferKind::Scratch) => lanes.raw,
-                (_, BufferKind::Input) => lanes.input,
-                (_, BufferKind::Output) => lanes.output,
-            };
-            let double = self.topology.plan().double_scratch;
-            Ok(Region {
-                start: start + index as u32 * self.size.lanes + skip,
-                odd: if scratch && double { length } else { 0 },
-                packets: form == Form::Packets,
-                callers: (!scratch).then_some(owner),
-            })
+    /// A run of lanes of a buffer, from `skip` lanes behind the beginning of a chunk on.
+    fn region(&self, of: (u32, BufferKind), chunk: u64, form: Form, skip: u32) -> Result<Region> {
+        let (owner, buffer) = of;
+        let lanes = &self.program.ranks[owner as usize];
+        let scratch = buffer == BufferKind::Scratch;
+        if form == Form::Packets && !scratch {
+            return Err(self.wrong("packets outside the scratch"));
+        }
+        let in_scratch = |(start, _): (u32, u32)| start + chunk as u32 * self.size.lanes;
+        let (start, length) = match (form, buffer) {
+            (Form::Packets, _) => (in_scratch(lanes.slots), lanes.slots.1),
+            (_, BufferKind::Scratch) => (in_scratch(lanes.raw), lanes.raw.1),
+            (_, BufferKind::Input) => (lanes.input[chunk as usize].0, 0),
+            (_, BufferKind::Output) => (lanes.output[chunk as usize].0, 0),
         };
-        match *reference {
-            Reference::Local { buffer, .. } => out.push(region(self.rank, buffer)?),
+        Ok(Region {
+            start: start + skip,
+            odd: if self.topology.plan().double_scratch { length } else { 0 },
+            packets: form == Form::Packets,
+            callers: (!scratch).then_some(owner),
+        })
+    }
+
+    /// The buffers that a reference stands for, its chunks being within each.
+    fn owners(&self, data: &DataOperation, reference: &Reference) -> Result<Vec<(u32, BufferKind)>> {
+        let owners = match *reference {
+            Reference::Local { buffer, .. } => vec![(self.rank, buffer)],
             Reference::Remote { position, .. } => {
                 let access = data.channel_type.unwrap_or(ChannelType::Switch);
                 let target = self.topology.remote_at(self.rank, self.block, access, position);
@@ -342,7 +391,7 @@ impl<'a> Lowering<'a> {
                 if target.rank == self.rank {
                     return Err(self.wrong("its own buffer as a remote one"));
                 }
-                out.push(region(target.rank, target.buffer)?);
+                vec![(target.rank, target.buffer)]
             }
             Reference::Switch { position, .. } => {
                 let channel = self.topology.switch_at(self.rank, self.block, position);
@@ -350,14 +399,16 @@ impl<'a> Lowering<'a> {
                 if !channel.group.ranks.contains(&self.rank) {
                     return Err(self.wrong("not a member of the switch channel"));
                 }
-                for member in &channel.group.ranks {
-                    if *member as usize >= self.program.ranks.len() {
-                        return Err(self.wrong("a switch member that does not exist"));
-                    }
-                    out.push(region(*member, channel.buffer)?);
-                }
+                channel.group.ranks.iter().map(|member| (*member, channel.buffer)).collect()
+            }
+        };
+        for (owner, buffer) in &owners {
+            let rank = self.topology.plan().ranks.get(*owner as usize);
+            let chunks = rank.ok_or_else(|| self.wrong("no such rank"))?.chunks(*buffer);
+            if reference.index().checked_add(reference.size()).is_none_or(|end| end > chunks) {
+                return Err(self.wrong("beyond the buffer's chunks"));
             }
         }
-        Ok(())
+        Ok(owners)
     }
 }

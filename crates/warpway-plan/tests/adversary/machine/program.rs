@@ -2,17 +2,29 @@
 //!
 //! A lane is one unit of splitting. It stands for a vector that one thread moves, and for one packet.
 
-use warpway_plan::{Action, BufferKind, Collective, Plan, ReduceOp, Topology, Via};
+use warpway_plan::{Action, BufferKind, Collective, Plan, RankPlan, ReduceOp, Topology, Via};
 
 use super::lower::Lowering;
+use crate::random::mix;
 
 /// A concrete message size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size {
     /// Bytes of one lane; divides the unit of every pipeline.
     pub(crate) lane_bytes: u64,
-    /// Lanes of one chunk.
+    /// Lanes of one chunk; the most that a chunk of a sized plan may have.
     pub(crate) lanes: u32,
+    /// Lanes that a period of chunks lacks (6.3).
+    pub(crate) missing: u32,
+    /// Draws the chunk sizes of a sized plan.
+    pub(crate) extents: u64,
+}
+
+impl Size {
+    /// Lanes of the chunks with a size id.
+    pub(crate) fn extent(self, id: u64) -> u32 {
+        (mix(self.extents.wrapping_mul(0x1_0001).wrapping_add(id)) % u64::from(self.lanes + 1)) as u32
+    }
 }
 
 /// Why a plan means nothing: numbers that point nowhere, lists that do not match.
@@ -34,6 +46,8 @@ pub(crate) struct Region {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Movement {
     pub(crate) lanes: u32,
+    /// Lanes of packets that are written without data, behind those.
+    pub(crate) padding: u32,
     pub(crate) op: u8,
     pub(crate) reads: Vec<Region>,
     pub(crate) writes: Vec<Region>,
@@ -104,11 +118,15 @@ pub(crate) struct BlockProgram {
     pub(crate) instructions: Vec<Instruction>,
 }
 
-/// Lanes of one rank's buffers in the numbering of all lanes.
-#[derive(Debug, Clone, Copy, Default)]
+/// One chunk of a caller's buffer: its first lane and their number.
+pub(crate) type Chunk = (u32, u32);
+
+/// One rank's buffers in the numbering of all lanes.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct RankLanes {
-    pub(crate) input: (u32, u32),
-    pub(crate) output: (u32, u32),
+    pub(crate) input: Vec<Chunk>,
+    pub(crate) output: Vec<Chunk>,
+    /// First lane of the scratch and their number, of one half.
     pub(crate) raw: (u32, u32),
     pub(crate) slots: (u32, u32),
 }
@@ -182,23 +200,32 @@ impl Program {
             barriers: 0,
         };
         for (rank, r) in (0u32..).zip(&plan.ranks) {
-            let lanes = |buffer: BufferKind| {
-                let lanes = r.chunks(buffer).checked_mul(u64::from(size.lanes)).filter(|l| *l < 1 << 20);
-                lanes.map(|l| l as u32).ok_or_else(|| Meaningless(format!("rank {rank}: too many chunks")))
-            };
-            let (i, o, s) =
-                (lanes(BufferKind::Input)?, lanes(BufferKind::Output)?, lanes(BufferKind::Scratch)?);
-            let base = program.cells;
-            let (input, output, taken) = match (plan.in_place, plan.collective) {
-                (false, _) => ((base, i), (base + i, o), i + o),
-                (true, Collective::AllGather) => ((base + rank * i, i), (base, o), o.max((rank + 1) * i)),
-                (true, Collective::ReduceScatter) => ((base, i), (base + rank * o, o), i.max((rank + 1) * o)),
-                (true, _) => ((base, i), (base, o), i.max(o)),
-            };
-            let halves = if plan.double_scratch { 2 } else { 1 };
-            let raw = (base + taken, s);
-            let slots = (program.slots, s);
-            program.cells = base + taken + s * halves;
+            let wrong = || Meaningless(format!("rank {rank}: chunks of no meaning"));
+            let most = r.input_chunks.max(r.output_chunks).max(r.scratch_chunks);
+            if most.checked_mul(u64::from(size.lanes)).is_none_or(|lanes| lanes > 1 << 20) {
+                return Err(wrong());
+            }
+            let (mut input, mut output) = (Vec::new(), Vec::new());
+            for (buffer, chunks) in [(BufferKind::Input, &mut input), (BufferKind::Output, &mut output)] {
+                for k in 0..r.chunks(buffer) {
+                    let lanes = chunk_lanes(plan, rank, (buffer, k), size).ok_or_else(wrong)?;
+                    chunks.push((program.cells, lanes));
+                    program.cells += lanes;
+                }
+            }
+            if plan.in_place {
+                let (aliased, within, first) = match plan.collective {
+                    Collective::ReduceScatter => (&mut output, &input, rank as usize * output_len(r)),
+                    Collective::AllGather => (&mut input, &output, rank as usize * input_len(r)),
+                    _ => (&mut output, &input, 0),
+                };
+                for (k, chunk) in aliased.iter_mut().enumerate() {
+                    *chunk = *within.get(first + k).ok_or_else(wrong)?;
+                }
+            }
+            let (halves, s) = (1 + u32::from(plan.double_scratch), r.scratch_chunks as u32 * size.lanes);
+            let (raw, slots) = ((program.cells, s), (program.slots, s));
+            program.cells += s * halves;
             program.slots += s * halves;
             program.ranks.push(RankLanes { input, output, raw, slots });
             program.semaphores.extend(r.semaphores.iter().map(|init| (rank, *init)));
@@ -238,6 +265,43 @@ impl Program {
     pub(crate) fn channel_number(&self, channel: (u32, Via, u32)) -> Option<u32> {
         self.channels.iter().position(|c| *c == channel).map(|n| n as u32)
     }
+}
+
+fn input_len(rank: &RankPlan) -> usize {
+    rank.input_chunks as usize
+}
+
+fn output_len(rank: &RankPlan) -> usize {
+    rank.output_chunks as usize
+}
+
+/// Lanes of one chunk of an input or output; `None` if it has no size.
+pub(super) fn chunk_lanes(
+    plan: &Plan,
+    rank: u32,
+    (buffer, chunk): (BufferKind, u64),
+    size: Size,
+) -> Option<u32> {
+    let r = &plan.ranks[rank as usize];
+    if let Some(ids) = &r.size_ids {
+        let ids = match buffer {
+            BufferKind::Input => &ids.input,
+            BufferKind::Output => &ids.output,
+            BufferKind::Scratch => &ids.scratch,
+        };
+        return ids.get(chunk as usize).map(|id| size.extent(*id));
+    }
+    if size.missing == 0 || buffer == BufferKind::Scratch {
+        return Some(size.lanes);
+    }
+    let period = match plan.collective {
+        Collective::AllGather | Collective::ReduceScatter => r.input_chunks.min(r.output_chunks),
+        Collective::AllToAll => r.input_chunks / plan.ranks.len() as u64,
+        _ => r.input_chunks,
+    };
+    let bytes = (period * u64::from(size.lanes)).checked_sub(size.missing.into())?;
+    let before = chunk.checked_rem(period)? * u64::from(size.lanes);
+    Some(bytes.saturating_sub(before).min(size.lanes.into()) as u32)
 }
 
 /// Barriers have a rank's number and an id; ids from here on are refused.

@@ -8,7 +8,7 @@ use super::failure::{Failure, Fault, Kind};
 use super::goal::{Goal, input};
 use super::memory::{Memory, Stamp, Value};
 use super::ports::Port;
-use super::program::Program;
+use super::program::{Chunk, Program};
 use crate::random::Random;
 
 /// Signals that a channel got, and how many of them were taken.
@@ -59,6 +59,11 @@ pub(crate) struct Machine<'p> {
 
 /// Steps shown of a failed schedule.
 const SHOWN: usize = 30;
+
+/// Chunk and lane, and their number among all lanes.
+fn lanes_of(chunks: &[Chunk]) -> impl Iterator<Item = ((u32, u32), u32)> + '_ {
+    (0..).zip(chunks).flat_map(|(k, (start, lanes))| (0..*lanes).map(move |lane| ((k, lane), start + lane)))
+}
 
 impl<'p> Machine<'p> {
     pub(crate) fn new(program: &'p Program) -> Self {
@@ -194,11 +199,11 @@ impl<'p> Machine<'p> {
         state.running = true;
         let launch = state.launch;
         let lanes = &self.program.ranks[rank];
-        for lane in 0..lanes.output.1 {
-            self.memory.fill(lanes.output.0 + lane, Value::UNDEFINED);
+        for (_, at) in lanes_of(&lanes.output) {
+            self.memory.fill(at, Value::UNDEFINED);
         }
-        for lane in 0..lanes.input.1 {
-            self.memory.fill(lanes.input.0 + lane, input(rank as u32, lane, launch));
+        for (place, at) in lanes_of(&lanes.input) {
+            self.memory.fill(at, input(rank as u32, place, launch));
         }
         state.left = 0;
         for (block, program) in self.blocks.iter_mut().zip(&self.program.blocks) {
@@ -222,18 +227,16 @@ impl<'p> Machine<'p> {
         let goal = Goal::new(self.program, launch);
         let lanes = &self.program.ranks[rank];
         let nobody = Stamp { component: u32::MAX, time: rank as u32, task: (launch, 0) };
-        for lane in 0..lanes.output.1 {
-            let at = lanes.output.0 + lane;
+        for (place, at) in lanes_of(&lanes.output) {
             let found = self.memory.inspect(at, &self.ranks[rank].clock)?;
-            let sender = self.sender(rank, lane, found);
-            if goal.output(rank as u32, lane, sender).is_some_and(|promised| promised != found) {
+            let sender = self.sender(rank, place, found);
+            if goal.output(rank as u32, place, sender).is_some_and(|promised| promised != found) {
                 return Err(Fault::at(Kind::WrongResult, at, nobody));
             }
         }
-        for lane in 0..lanes.input.1 {
-            let at = lanes.input.0 + lane;
+        for (place, at) in lanes_of(&lanes.input) {
             let found = self.memory.inspect(at, &self.ranks[rank].clock)?;
-            if !self.program.in_place && found != input(rank as u32, lane, launch) {
+            if !self.program.in_place && found != input(rank as u32, place, launch) {
                 return Err(Fault::at(Kind::InputChanged, at, nobody));
             }
         }
@@ -248,7 +251,7 @@ impl<'p> Machine<'p> {
     }
 
     /// Whose input it is that a send-receive brought; once found it stays.
-    fn sender(&mut self, rank: usize, lane: u32, found: Value) -> u32 {
+    fn sender(&mut self, rank: usize, place: (u32, u32), found: Value) -> u32 {
         if self.program.collective != Collective::SendRecv {
             return 0;
         }
@@ -256,7 +259,7 @@ impl<'p> Machine<'p> {
         let taken: Vec<u32> = self.ranks.iter().filter_map(|r| r.sender).collect();
         *self.ranks[rank].sender.get_or_insert_with(|| {
             let ranks = 0..self.program.ranks.len() as u32;
-            ranks.filter(|q| !taken.contains(q)).find(|q| input(*q, lane, launch) == found).unwrap_or(0)
+            ranks.filter(|q| !taken.contains(q)).find(|q| input(*q, place, launch) == found).unwrap_or(0)
         })
     }
 
@@ -321,11 +324,13 @@ impl<'p> Machine<'p> {
     fn place(&self, at: u32, kind: Kind) -> String {
         let packets = matches!(kind, Kind::PacketWrittenTwice | Kind::InvalidPacketForwarded);
         for (rank, lanes) in self.program.ranks.iter().enumerate() {
-            let buffers = [("input", lanes.input), ("output", lanes.output), ("scratch", lanes.raw)];
-            let named = if packets { vec![("packets", lanes.slots)] } else { buffers.to_vec() };
-            for (name, (start, count)) in named {
-                if (start..start + count).contains(&at) {
-                    return format!("rank {rank} {name} lane {}", at - start);
+            let (start, count) = if packets { lanes.slots } else { lanes.raw };
+            if (start..start + count).contains(&at) {
+                return format!("rank {rank} scratch lane {}", at - start);
+            }
+            for (name, chunks) in [("input", &lanes.input), ("output", &lanes.output)] {
+                if let Some(((chunk, lane), _)) = lanes_of(chunks).find(|l| l.1 == at && !packets) {
+                    return format!("rank {rank} {name} chunk {chunk} lane {lane}");
                 }
             }
         }
