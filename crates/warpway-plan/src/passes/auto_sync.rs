@@ -51,7 +51,11 @@ pub(crate) fn insert(steps: Vec<Step>, scope: &Scope<'_>) -> Vec<Step> {
             touched.iter().for_each(|access| exact.record(at, access));
         }
         if conflict {
-            result.push(Step::nop(!peer_conflict, step.location.clone()));
+            match result.last_mut().map(|last: &mut Step| &mut last.action) {
+                // It stands where MSCCL++ now puts one, too.
+                Some(StepAction::Nop { extra }) => *extra = false,
+                _ => result.push(Step::nop(!peer_conflict, step.location.clone())),
+            }
         }
         result.push(step);
     }
