@@ -4,12 +4,17 @@
 //! |---|---|
 //! | `options.rs`, `report.rs`, `verified.rs` | what is asked, what is answered, a plan with its proof |
 //! | `policy.rs`, `findings.rs` | how bad a finding is; findings of all passes |
+//! | `walk.rs` | every operation with its place |
+//! | `references.rs`, `geometry.rs` | numbers and chunks that mean something: V2 |
+//! | `sizes.rs` | which sizes are run, and what they prove |
 //! | `scale.rs`, `extent.rs` | positions inside chunks that hold for every size |
 //! | `trace.rs`, `accesses.rs` | the plan unrolled; what a step touches |
-//! | `schedule.rs` | one run with maximal progress |
+//! | `schedule.rs`, `packets_ready.rs` | one run with maximal progress |
+//! | `explore.rs`, `deadlock.rs` | other orders, and why blocks stay blocked: V4 |
+//! | `pairing.rs` | signals, waits, barriers, semaphores: V3 |
 //! | `symbolic.rs`, `values.rs`, `memory.rs`, `goal.rs`, `result.rs` | what it computes, and whether that is its goal: V7 |
 //! | `fold_roles.rs` | what an average asks of each fold |
-//! | `deadlock.rs` | why blocks stay blocked: V4 |
+//! | `limits.rs`, `switch.rs` | what executors and devices hold: V8; multicast groups: V9 |
 
 #![allow(dead_code, reason = "the rules that use it are being written")]
 
@@ -35,6 +40,7 @@ mod report;
 mod result;
 mod scale;
 mod schedule;
+mod sizes;
 mod switch;
 mod symbolic;
 mod trace;
@@ -49,7 +55,6 @@ pub use report::{Diagnostic, OpPath, Place, Region, Report, Rule, Severity, Size
 pub use verified::{NotAccepted, VerifiedPlan};
 
 use findings::Findings;
-use scale::Scale;
 use schedule::Schedule;
 use trace::Trace;
 
@@ -70,36 +75,42 @@ const RESULT_PASSES: &[(u16, Pass)] = &[(7, symbolic::check)];
 /// Examines a plan. Deterministic; takes time and memory in proportion to the operations, pipelines taken
 /// apart. Any plan may be given: what makes no sense is a finding.
 pub fn verify(plan: &Plan, options: &Options<'_>) -> Report {
-    let mut findings = examine(plan, options, &Repairs::default());
+    let (mut findings, sizes) = examine(plan, options, &Repairs::default());
     if !findings.has_errors() && !findings.repairs.is_empty() && !options.is_strict() {
+        // What is repaired must pass without more repairs.
         let strict = Options { profile: Profile::Strict, ..options.clone() };
-        findings.adopt_errors(examine(plan, &strict, &findings.repairs));
+        let (repaired, _) = examine(plan, &strict, &findings.repairs);
+        findings.adopt_errors(repaired);
     }
-    findings.into_report(plan, Sizes::Any)
+    findings.into_report(plan, sizes)
 }
 
-/// All rules, for an executor that carries out `repairs`.
-fn examine(plan: &Plan, options: &Options<'_>, repairs: &Repairs) -> Findings {
+/// All rules, for an executor that carries out `repairs`; and the sizes for which they were examined.
+fn examine(plan: &Plan, options: &Options<'_>, repairs: &Repairs) -> (Findings, Sizes) {
     let mut findings = Findings::new(options);
     let topology = Topology::new(plan);
     examine_form(&topology, options, &mut findings);
     // What refers to nothing cannot run.
-    let runs = !findings.has_errors_in(100..300) && !findings.has_any_of(Rule(301));
-    for scale in scales(plan, options).into_iter().filter(|_| runs) {
-        // One at a time: unrolled pipelines are large.
-        match Trace::new(&topology, scale, options.step_budget()) {
-            Ok(mut trace) => {
-                trace.repairs = repairs.clone();
-                examine_trace(&trace, options, &mut findings);
+    let mut sizes = Sizes::Any;
+    if !findings.has_errors_in(100..300) && !findings.has_any_of(Rule(301)) {
+        let coverage = sizes::coverage(&topology, options, &mut findings);
+        sizes = coverage.sizes;
+        for scale in coverage.scales {
+            // One at a time: unrolled pipelines are large.
+            match Trace::new(&topology, scale, options.step_budget()) {
+                Ok(mut trace) => {
+                    trace.repairs = repairs.clone();
+                    examine_trace(&trace, options, &mut findings);
+                }
+                Err(diagnostic) => findings.push(*diagnostic),
             }
-            Err(diagnostic) => findings.push(*diagnostic),
         }
     }
     if findings.has_errors_in(100..700) {
         findings.discard(700..800);
         findings.push(Diagnostic::info(708, "result not evaluated"));
     }
-    findings
+    (findings, sizes)
 }
 
 /// The rules that need no run of the plan: V1, V2, V301, V8, V9.
@@ -146,16 +157,4 @@ fn run_passes(
     for (_, pass) in passes.iter().filter(|(group, _)| options.checks(*group)) {
         pass(trace, schedule, options, findings);
     }
-}
-
-/// The chunk sizes, in units, for which the plan is run. Without pipelines all sizes look alike.
-fn scales(plan: &Plan, options: &Options<'_>) -> Vec<Scale> {
-    let multiples = if options.chunk_units.is_empty() { &[1, 2, 3][..] } else { &options.chunk_units };
-    let mut scales = Vec::with_capacity(multiples.len());
-    for scale in multiples.iter().filter_map(|multiple| Scale::new(plan, *multiple)) {
-        if !scales.contains(&scale) {
-            scales.push(scale);
-        }
-    }
-    scales
 }

@@ -57,6 +57,8 @@ pub enum Sizes {
     Any,
     /// Only those with one of these numbers of bytes per chunk, in ascending order.
     ChunkBytes(Vec<u64>),
+    /// Only those with at most so many bytes per chunk.
+    ChunkBytesUpTo(u64),
 }
 
 impl Sizes {
@@ -65,6 +67,7 @@ impl Sizes {
         match self {
             Self::Any => true,
             Self::ChunkBytes(sizes) => sizes.binary_search(&chunk_bytes).is_ok(),
+            Self::ChunkBytesUpTo(most) => chunk_bytes <= *most,
         }
     }
 }
@@ -72,14 +75,16 @@ impl Sizes {
 impl Serialize for Sizes {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
+        let mut map = match self {
+            Self::Any => return serializer.serialize_str("any"),
+            Self::ChunkBytes(_) | Self::ChunkBytesUpTo(_) => serializer.serialize_map(Some(1))?,
+        };
         match self {
-            Self::Any => serializer.serialize_str("any"),
-            Self::ChunkBytes(sizes) => {
-                let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry("chunk_bytes", sizes)?;
-                map.end()
-            }
+            Self::Any => {}
+            Self::ChunkBytes(sizes) => map.serialize_entry("chunk_bytes", sizes)?,
+            Self::ChunkBytesUpTo(most) => map.serialize_entry("chunk_bytes_up_to", most)?,
         }
+        map.end()
     }
 }
 

@@ -24,6 +24,50 @@ pub(super) struct Scale {
 impl Scale {
     /// For chunks of `multiple` times the largest pipeline unit. `None` if units cannot be counted in 64 bits.
     pub(super) fn new(plan: &Plan, multiple: u64) -> Option<Self> {
+        let Parts { parts, common, largest } = Parts::of(plan);
+        if common == 0 {
+            return Some(Self { chunk: parts, part: parts, part_bytes: 0 });
+        }
+        let chunk = (largest / common).checked_mul(multiple)?.checked_mul(parts)?;
+        Some(Self { chunk, part: parts, part_bytes: common })
+    }
+
+    /// For chunks of `bytes` bytes. `None` if units cannot be counted in 64 bits, and for empty chunks.
+    pub(super) fn of_chunk(plan: &Plan, bytes: u64) -> Option<Self> {
+        let Parts { parts, common, .. } = Parts::of(plan);
+        if common == 0 {
+            return Some(Self { chunk: parts, part: parts, part_bytes: 0 });
+        }
+        if bytes == 0 {
+            return None;
+        }
+        let common = gcd(common, bytes);
+        Some(Self { chunk: (bytes / common).checked_mul(parts)?, part: parts, part_bytes: common })
+    }
+
+    /// Units of a pipeline's slice.
+    pub(super) fn slice(&self, unit_size: u64) -> Option<u64> {
+        unit_size.checked_div(self.part_bytes)?.checked_mul(self.part)
+    }
+
+    /// Iterations of a pipeline over `num_chunks` chunks in slices of `slice` units.
+    pub(super) fn iterations(&self, num_chunks: u64, slice: u64) -> Option<u64> {
+        Some(num_chunks.checked_mul(self.chunk)?.div_ceil(slice.max(1)))
+    }
+}
+
+/// What a plan cuts chunks into.
+struct Parts {
+    /// Common multiple of the sizes of groups.
+    parts: u64,
+    /// Greatest common divisor of the slices of pipelines, in bytes; 0 without pipelines.
+    common: u64,
+    /// The largest slice.
+    largest: u64,
+}
+
+impl Parts {
+    fn of(plan: &Plan) -> Self {
         let (mut parts, mut common, mut largest) = (1_u64, 0_u64, 0_u64);
         for (_, _, operation) in plan.operations() {
             match &operation.action {
@@ -39,21 +83,7 @@ impl Scale {
                 _ => {}
             }
         }
-        if common == 0 {
-            return Some(Self { chunk: parts, part: parts, part_bytes: 0 });
-        }
-        let chunk = (largest / common).checked_mul(multiple)?.checked_mul(parts)?;
-        Some(Self { chunk, part: parts, part_bytes: common })
-    }
-
-    /// Units of a pipeline's slice.
-    pub(super) fn slice(&self, unit_size: u64) -> Option<u64> {
-        unit_size.checked_div(self.part_bytes)?.checked_mul(self.part)
-    }
-
-    /// Iterations of a pipeline over `num_chunks` chunks in slices of `slice` units.
-    pub(super) fn iterations(&self, num_chunks: u64, slice: u64) -> Option<u64> {
-        Some(num_chunks.checked_mul(self.chunk)?.div_ceil(slice.max(1)))
+        Self { parts, common, largest }
     }
 }
 

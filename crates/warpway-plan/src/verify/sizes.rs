@@ -1,0 +1,227 @@
+//! For which sizes the proof holds, and the concrete sizes that the user asks for (V209, V212, V215).
+//!
+//! One run stands for all sizes where nothing but the number of equal iterations depends on the size. That is not so
+//! where pipelines exchange signals with different slices; then exactly the sizes that were run are claimed.
+
+use std::collections::BTreeSet;
+
+use super::findings::Findings;
+use super::geometry::reused_chunk;
+use super::options::Options;
+use super::report::{Diagnostic, Place, Sizes};
+use super::scale::Scale;
+use super::walk::sites;
+use crate::ir::{Action, BufferKind, Collective, Form, Pipeline, Plan, Reference};
+use crate::layout::{Geometry, LayoutError, LayoutRequest, MessageLayout, MessageSizes, Pieces, Placement};
+use crate::topology::Topology;
+
+/// Iterations beyond this are not run to cover the values of semaphores.
+const MOST_MULTIPLES: u64 = 64;
+
+/// The runs of a plan, and what they prove.
+#[derive(Debug)]
+pub(super) struct Coverage {
+    pub(super) scales: Vec<Scale>,
+    pub(super) sizes: Sizes,
+}
+
+/// Chooses the chunk sizes for which the plan is run, and checks the concrete ones.
+pub(super) fn coverage(topology: &Topology<'_>, options: &Options<'_>, findings: &mut Findings) -> Coverage {
+    let plan = topology.plan();
+    let chunks = concrete(topology, options, findings);
+    let largest = pipelines(plan).map(|pipeline| pipeline.unit_size).max();
+    let deepest = deepest_semaphore(plan);
+    let mut multiples: BTreeSet<u64> =
+        options.chunk_units.iter().copied().filter(|units| *units > 0).collect();
+    if multiples.is_empty() {
+        multiples.extend([1, 2, 3]);
+        multiples.extend((3..MOST_MULTIPLES).contains(&deepest).then_some(deepest + 1));
+    }
+    let mut scales = Vec::new();
+    let from_units = multiples.iter().map(|multiple| Scale::new(plan, *multiple));
+    // Empty chunks move nothing, and pipelines over them run no iteration.
+    let from_bytes = chunks.iter().filter(|bytes| **bytes > 0).map(|bytes| Scale::of_chunk(plan, *bytes));
+    for scale in from_units.chain(from_bytes) {
+        match scale {
+            // Without pipelines all sizes look alike.
+            Some(scale) if !scales.contains(&scale) => scales.push(scale),
+            Some(_) => {}
+            None => {
+                let message = "positions in a chunk cannot be counted in 64 bits for these slices and groups";
+                findings.push(Diagnostic::warning(409, message));
+            }
+        }
+    }
+    // The first iteration, one in the middle, the last; and all that the semaphores let run ahead.
+    let enough = (1..=3).all(|units| multiples.contains(&units)) && multiples.last() > Some(&deepest);
+    let sizes = match largest {
+        Some(largest) if !(enough && is_uniform(plan)) => {
+            let run = multiples.iter().filter_map(|multiple| multiple.checked_mul(largest));
+            let all: BTreeSet<u64> = run.chain(chunks).collect();
+            Sizes::ChunkBytes(all.into_iter().collect())
+        }
+        // Slices of larger chunks share scratch, which was not run.
+        Some(_) if plan.reuse_resources => reused_chunk(plan).map_or(Sizes::Any, Sizes::ChunkBytesUpTo),
+        _ => Sizes::Any,
+    };
+    Coverage { scales, sizes }
+}
+
+fn pipelines(plan: &Plan) -> impl Iterator<Item = &Pipeline> {
+    plan.operations().filter_map(|(_, _, operation)| match &operation.action {
+        Action::Pipeline(pipeline) => Some(&**pipeline),
+        _ => None,
+    })
+}
+
+/// True if all pipelines that wait for something or give something have the same slices.
+fn is_uniform(plan: &Plan) -> bool {
+    let synchronises = |pipeline: &&Pipeline| {
+        pipeline.body.iter().any(|operation| match &operation.action {
+            Action::Signal { .. } | Action::Wait { .. } | Action::Barrier { .. } => true,
+            Action::Acquire { .. } | Action::Release { .. } => true,
+            Action::Data(data) => data.kind.signals() || data.kind.uses_packets(),
+            Action::Nop | Action::Flush { .. } | Action::Pipeline(_) => false,
+        })
+    };
+    let mut shapes = pipelines(plan).filter(synchronises).map(|p| (p.unit_size, p.num_chunks, p.size_id));
+    let first = shapes.next();
+    shapes.all(|shape| Some(shape) == first)
+}
+
+/// The greatest initial value of a semaphore that a pipeline uses.
+fn deepest_semaphore(plan: &Plan) -> u64 {
+    let mut deepest = 0;
+    for site in sites(plan).filter(|site| site.pipeline.is_some()) {
+        if let Action::Acquire { semaphores } | Action::Release { semaphores } = site.action {
+            let values = semaphores.iter().filter_map(|id| site.of_rank.semaphores.get(*id as usize));
+            deepest = values.copied().max().unwrap_or(0).max(deepest);
+        }
+    }
+    deepest
+}
+
+/// Checks the sizes of the options; the bytes of a chunk for each that the plan takes.
+fn concrete(topology: &Topology<'_>, options: &Options<'_>, findings: &mut Findings) -> Vec<u64> {
+    let plan = topology.plan();
+    if options.sizes.is_empty() || plan.ranks.iter().any(|rank| rank.size_ids.is_some()) {
+        return Vec::new();
+    }
+    let geometry = Geometry::new(plan);
+    let mut chunks = BTreeSet::new();
+    for &bytes in &options.sizes {
+        let mut agreed = None;
+        for rank in 0..plan.n_ranks() {
+            let (input_bytes, output_bytes) = buffer_bytes(plan, rank, bytes);
+            let request = LayoutRequest {
+                sizes: MessageSizes::Message { rank, input_bytes, output_bytes },
+                element_size: 1,
+                packet_payload: 8,
+            };
+            let idle = plan.ranks[rank as usize].blocks.iter().all(|block| block.operations.is_empty());
+            match geometry.layout(&request) {
+                Ok(layout) => {
+                    let chunk = *agreed.get_or_insert(layout.chunk_bytes());
+                    if chunk != layout.chunk_bytes() {
+                        let message = format!(
+                            "a message of {bytes} bytes gives chunks of {} bytes, on another rank of {chunk}",
+                            layout.chunk_bytes()
+                        );
+                        findings.push(Diagnostic::error(209, message).at(Place::rank(rank)));
+                        continue;
+                    }
+                    chunks.insert(chunk);
+                    extents(topology, &layout, (rank, bytes), findings);
+                }
+                Err(_) if idle => {}
+                Err(error) => {
+                    let message = format!("a message of {bytes} bytes: {error}");
+                    findings.push(Diagnostic::error(rule_of(&error), message).at(Place::rank(rank)));
+                }
+            }
+        }
+    }
+    chunks.into_iter().collect()
+}
+
+fn rule_of(error: &LayoutError) -> u16 {
+    match error {
+        LayoutError::Reused { .. } => 212,
+        LayoutError::Overflow | LayoutError::Reference { .. } => 215,
+        _ => 209,
+    }
+}
+
+/// Input and output bytes of a rank for a checked size.
+fn buffer_bytes(plan: &Plan, rank: u32, bytes: u64) -> (u64, u64) {
+    let n = u64::from(plan.n_ranks()).max(1);
+    let of_rank = &plan.ranks[rank as usize];
+    match plan.collective {
+        Collective::AllReduce | Collective::AllToAll | Collective::SendRecv => (bytes, bytes),
+        Collective::Broadcast | Collective::Reduce => (bytes, bytes),
+        Collective::AllGather => (bytes / n, bytes),
+        Collective::Gather => (bytes, bytes.saturating_mul(n)),
+        Collective::ReduceScatter | Collective::Scatter => (bytes, bytes / n),
+        Collective::Test | Collective::Custom => {
+            let chunk = bytes.checked_div(of_rank.input_chunks).unwrap_or(bytes);
+            (bytes, chunk.saturating_mul(of_rank.output_chunks))
+        }
+    }
+}
+
+/// V215, and slices that cut units (V209), for the operations of one rank.
+fn extents(
+    topology: &Topology<'_>,
+    layout: &MessageLayout,
+    (rank, bytes): (u32, u64),
+    findings: &mut Findings,
+) {
+    let mut pieces = Pieces::default();
+    let mut placements = Vec::new();
+    for site in sites(topology.plan()).filter(|site| site.rank == rank) {
+        let result = match site.action {
+            Action::Pipeline(pipeline) => layout.iterations(pipeline).map(|_| ()),
+            Action::Data(data) => data.items().try_for_each(|item| {
+                placements.clear();
+                let sources = item.sources.iter().zip(item.first.0..);
+                placements.extend(
+                    sources.filter_map(|(r, at)| placement(topology, &site, data, r, data.source_form(at))),
+                );
+                let destinations = item.destinations.iter().zip(item.first.1..);
+                placements
+                    .extend(destinations.filter_map(|(r, at)| {
+                        placement(topology, &site, data, r, data.destination_form(at))
+                    }));
+                layout.place(&placements, data.group, site.pipeline.is_some(), &mut pieces)
+            }),
+            _ => Ok(()),
+        };
+        if let Err(error) = result {
+            let message = format!("a message of {bytes} bytes: {error}");
+            findings.push(Diagnostic::error(rule_of(&error), message).at(site.place()));
+        }
+    }
+}
+
+fn placement(
+    topology: &Topology<'_>,
+    site: &super::walk::Site<'_>,
+    data: &crate::ir::DataOperation,
+    reference: &Reference,
+    form: Form,
+) -> Option<Placement> {
+    use crate::ir::ChannelType;
+    let (rank, buffer): (u32, BufferKind) = match *reference {
+        Reference::Local { buffer, .. } => (site.rank, buffer),
+        Reference::Remote { position, .. } => {
+            let access = data.channel_type.unwrap_or(ChannelType::Memory);
+            let target = topology.remote_at(site.rank, site.of_block, access, position)?;
+            (target.rank, target.buffer)
+        }
+        Reference::Switch { position, .. } => {
+            let channel = topology.switch_at(site.rank, site.of_block, position)?;
+            (*channel.group.ranks.first()?, channel.buffer)
+        }
+    };
+    Some(Placement { rank, buffer, index: reference.index(), size: reference.size(), form })
+}
