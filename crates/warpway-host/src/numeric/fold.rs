@@ -1,16 +1,17 @@
 //! Folds of memory.
 
-use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
 use warpway_plan::{DataType, ReduceOp};
 
-use crate::copy::copy_in;
+use crate::copy::copy;
 
+#[cfg(target_arch = "x86_64")]
+use super::converted::ConvertedFloat16;
 use super::environment::DefaultEnvironment;
 use super::format::{Bfloat16, E4m3b15, E4m3fn, E4m3fnuz, E5m2, E5m2fnuz, Float16, Format};
-use super::kernel::{Call, Kernel, select};
+use super::kernel::{Call, Kernel, Level, select};
 use super::operator::{Divide, Maximum, Mean, Minimum, Product, Quotient, Reciprocal, Setting, Sum};
 use super::ordered::Ordered;
 
@@ -38,26 +39,35 @@ pub struct FoldKernel {
 impl FoldKernel {
     /// Bytes of the tiles that [`fold`](Self::fold) hands out, but for the last one: whole elements of every
     /// type, whole packets, and at home in a first-level cache together with as much of two sources.
-    pub const TILE: usize = 8 << 10;
+    pub const TILE: usize = 4 << 10;
 
     /// Chooses the loop. `ranks` is what a mean divides by; other operators ignore it.
     pub fn new(data_type: DataType, op: ReduceOp, ranks: NonZeroU32) -> Self {
+        Self::at_level(Level::best(), data_type, op, ranks)
+    }
+
+    /// The level must be available.
+    pub(super) fn at_level(level: Level, data_type: DataType, op: ReduceOp, ranks: NonZeroU32) -> Self {
         let kernel = match data_type {
-            DataType::Int32 => integer::<i32>(op),
-            DataType::Uint32 => integer::<u32>(op),
-            DataType::Float16 => float::<Float16>(op),
-            DataType::Float32 => float::<f32>(op),
-            DataType::Bfloat16 => float::<Bfloat16>(op),
-            DataType::Float8E4m3fn => float::<E4m3fn>(op),
-            DataType::Float8E4m3fnuz => float::<E4m3fnuz>(op),
-            DataType::Float8E5m2 => float::<E5m2>(op),
-            DataType::Float8E5m2fnuz => float::<E5m2fnuz>(op),
-            DataType::Uint8 => integer::<u8>(op),
-            DataType::Float8E4m3b15 => float::<E4m3b15>(op),
-            DataType::Int8 => integer::<i8>(op),
-            DataType::Int64 => integer::<i64>(op),
-            DataType::Uint64 => integer::<u64>(op),
-            DataType::Float64 => float::<f64>(op),
+            DataType::Int32 => integer::<i32>(op, level),
+            DataType::Uint32 => integer::<u32>(op, level),
+            DataType::Float16 => match level {
+                Level::Baseline => float::<Float16, Float16>(op, level),
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 | Level::Avx512 => float::<ConvertedFloat16, Float16>(op, level),
+            },
+            DataType::Float32 => float::<f32, f32>(op, level),
+            DataType::Bfloat16 => float::<Bfloat16, Bfloat16>(op, level),
+            DataType::Float8E4m3fn => float::<E4m3fn, E4m3fn>(op, level),
+            DataType::Float8E4m3fnuz => float::<E4m3fnuz, E4m3fnuz>(op, level),
+            DataType::Float8E5m2 => float::<E5m2, E5m2>(op, level),
+            DataType::Float8E5m2fnuz => float::<E5m2fnuz, E5m2fnuz>(op, level),
+            DataType::Uint8 => integer::<u8>(op, level),
+            DataType::Float8E4m3b15 => float::<E4m3b15, E4m3b15>(op, level),
+            DataType::Int8 => integer::<i8>(op, level),
+            DataType::Int64 => integer::<i64>(op, level),
+            DataType::Uint64 => integer::<u64>(op, level),
+            DataType::Float64 => float::<f64, f64>(op, level),
         };
         Self { kernel, data_type, ranks }
     }
@@ -74,7 +84,7 @@ impl FoldKernel {
     /// with each other.
     pub unsafe fn tile(&self, sources: &[FoldSource], last: bool, out: &mut [u8]) {
         // SAFETY: the caller's word.
-        unsafe { self.tile_at(sources, 0, last, out) }
+        unsafe { self.run(sources, 0, last, out.as_mut_ptr(), out.len()) }
     }
 
     /// Folds `bytes` bytes tile by tile and hands out each result with its offset, in ascending order. `emit`
@@ -97,22 +107,21 @@ impl FoldKernel {
             return Ok(());
         }
         let mut tile = Tile([0; Self::TILE]);
-        // A mapped range fits `usize`.
-        let bytes = (bytes - bytes % self.data_type.bytes()) as usize;
+        let bytes = self.whole(bytes);
         for offset in (0..bytes).step_by(Self::TILE) {
             let out = &mut tile.0[..Self::TILE.min(bytes - offset)];
             // SAFETY: `offset` and the length of `out` stay within `bytes`; the tile is a local.
-            unsafe { self.tile_at(sources, offset, last, out) };
+            unsafe { self.run(sources, offset, last, out.as_mut_ptr(), out.len()) };
             emit(offset as u64, out)?;
         }
         Ok(())
     }
 
-    /// Folds `bytes` bytes and copies the result to every destination. A destination may be a source.
+    /// Folds `bytes` bytes into every destination. Bytes beyond whole elements are left out.
     ///
     /// # Safety
     /// Sources and destinations must be mapped for `bytes` bytes. A destination may lie exactly where a source
-    /// lies; otherwise they must not overlap.
+    /// lies; otherwise they must not overlap, and two destinations never.
     pub unsafe fn fold_into(
         &self,
         sources: &[FoldSource],
@@ -120,24 +129,34 @@ impl FoldKernel {
         last: bool,
         destinations: &[NonNull<u8>],
     ) {
-        let emit = |offset: u64, tile: &[u8]| {
-            for destination in destinations {
-                // SAFETY: the tile's place lies within `bytes` of the destination; the tile is a local.
-                unsafe { copy_in(destination.add(offset as usize), tile) };
+        let Some((first, others)) = destinations.split_first() else { return };
+        let bytes = self.whole(bytes);
+        let step = if others.is_empty() { bytes.max(1) } else { Self::TILE };
+        for offset in (0..bytes).step_by(step) {
+            let part = step.min(bytes - offset);
+            // SAFETY: the part lies within `bytes`. The others are copied while it is in the nearest cache.
+            unsafe {
+                let result = first.add(offset);
+                self.run(sources, offset, last, result.as_ptr(), part);
+                for other in others {
+                    copy(other.add(offset), result, part as u64);
+                }
             }
-            Ok::<(), Infallible>(())
-        };
-        // SAFETY: the caller's word.
-        let Ok(()) = unsafe { self.fold(sources, bytes, last, emit) };
+        }
+    }
+
+    /// A mapped range fits `usize`.
+    fn whole(&self, bytes: u64) -> usize {
+        (bytes - bytes % self.data_type.bytes()) as usize
     }
 
     /// # Safety
-    /// As [`tile`](Self::tile), `offset` bytes into each source.
-    unsafe fn tile_at(&self, sources: &[FoldSource], offset: usize, last: bool, out: &mut [u8]) {
+    /// As [`Kernel`].
+    unsafe fn run(&self, sources: &[FoldSource], offset: usize, last: bool, out: *mut u8, bytes: usize) {
         let call = Call { sources, offset, setting: Setting { ranks: self.ranks.get(), last } };
         let _environment = DefaultEnvironment::enter();
-        // SAFETY: the caller's word; the kernel was selected on this machine.
-        unsafe { (self.kernel)(&call, out) }
+        // SAFETY: the caller's word; the kernel's level is available.
+        unsafe { (self.kernel)(&call, out, bytes) }
     }
 }
 
@@ -145,28 +164,30 @@ impl FoldKernel {
 #[repr(align(64))]
 struct Tile([u8; FoldKernel::TILE]);
 
-fn integer<T>(op: ReduceOp) -> Kernel
+fn integer<T>(op: ReduceOp, level: Level) -> Kernel
 where
     T: Divide + Format<Bits = T, Accumulator = T> + Ordered<Bits = T>,
 {
     match op {
-        ReduceOp::Sum => select::<Sum<T>>(),
-        ReduceOp::Min => select::<Minimum<T>>(),
-        ReduceOp::Max => select::<Maximum<T>>(),
-        ReduceOp::Prod => select::<Product<T>>(),
-        ReduceOp::Avg => select::<Quotient<T>>(),
+        ReduceOp::Sum => select::<Sum<T>>(level),
+        ReduceOp::Min => select::<Minimum<T>>(level),
+        ReduceOp::Max => select::<Maximum<T>>(level),
+        ReduceOp::Prod => select::<Product<T>>(level),
+        ReduceOp::Avg => select::<Quotient<T>>(level),
     }
 }
 
-fn float<T>(op: ReduceOp) -> Kernel
+/// `F` rounds, `T` orders.
+fn float<F, T>(op: ReduceOp, level: Level) -> Kernel
 where
-    T: Format<Accumulator: Reciprocal> + Ordered,
+    F: Format<Accumulator: Reciprocal>,
+    T: Ordered,
 {
     match op {
-        ReduceOp::Sum => select::<Sum<T>>(),
-        ReduceOp::Min => select::<Minimum<T>>(),
-        ReduceOp::Max => select::<Maximum<T>>(),
-        ReduceOp::Prod => select::<Product<T>>(),
-        ReduceOp::Avg => select::<Mean<T>>(),
+        ReduceOp::Sum => select::<Sum<F>>(level),
+        ReduceOp::Min => select::<Minimum<T>>(level),
+        ReduceOp::Max => select::<Maximum<T>>(level),
+        ReduceOp::Prod => select::<Product<F>>(level),
+        ReduceOp::Avg => select::<Mean<F>>(level),
     }
 }

@@ -6,6 +6,8 @@
 
 use warpway_core::memory::Element;
 
+use super::kernel::BLOCK;
+
 /// A data type as folds see it.
 pub(super) trait Format {
     /// An element in memory.
@@ -18,6 +20,18 @@ pub(super) trait Format {
 
     /// The nearest element, ties to even. NaN gives the canonical NaN of the type.
     fn encode(value: Self::Accumulator) -> Self::Bits;
+
+    /// [`decode`](Self::decode) of several elements, for types with an instruction for it.
+    #[inline(always)]
+    fn decode_block(bits: &[Self::Bits; BLOCK]) -> [Self::Accumulator; BLOCK] {
+        bits.map(Self::decode)
+    }
+
+    /// [`encode`](Self::encode) of several elements.
+    #[inline(always)]
+    fn encode_block(values: &[Self::Accumulator; BLOCK]) -> [Self::Bits; BLOCK] {
+        values.map(Self::encode)
+    }
 }
 
 /// What accumulators can do. Integers wrap.

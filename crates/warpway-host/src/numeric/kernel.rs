@@ -1,8 +1,8 @@
 //! The loop over the elements of a tile.
 //!
 //! Sources are memory that other processes may map, so there are no references into it: blocks of elements are
-//! copied into registers and the result goes to a tile of the caller's own. All `unsafe` of the arithmetic
-//! is here.
+//! copied into registers, and the result is written from there. With `converted.rs` and `environment.rs`,
+//! this is all that is `unsafe` in the arithmetic.
 
 use warpway_core::memory::Element;
 
@@ -11,7 +11,12 @@ use super::operator::{Operator, Setting};
 
 /// Elements that are folded together. Enough for several vector registers of any width, few enough to
 /// stay in the first-level cache with their accumulators.
-const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 64;
+
+/// How far ahead of the loop sources are fetched, in bytes. The hardware alone loses track where more than
+/// two sources are read by turns: on Zen 5 eight of `bfloat16` in memory give 19 GB/s without, 27 GB/s with
+/// it, and nothing is lost elsewhere.
+const AHEAD: usize = 1 << 10;
 
 /// The arguments of a kernel.
 #[derive(Clone, Copy)]
@@ -24,81 +29,117 @@ pub(super) struct Call<'a> {
     pub(super) setting: Setting,
 }
 
-/// Folds as many elements as fit `out`; bytes beyond whole elements, and all if there is no source, stay as
-/// they are.
+/// Folds as many elements as fit the `bytes` bytes at `out`. What lies beyond whole elements stays as it is,
+/// and so does everything if there is no source.
 ///
 /// # Safety
-/// Each source must be mapped from `offset` for the length of `out`, and no source may share a byte with
-/// `out`. The processor must have what [`select`] asked it for.
-pub(super) type Kernel = unsafe fn(&Call<'_>, &mut [u8]);
+/// `out` must be mapped for `bytes` bytes, and so must each source from `offset` on. `out` may lie exactly
+/// where a source lies (its block has been read when it is written); otherwise they must not overlap. The processor must have the level that was given to
+/// [`select`].
+pub(super) type Kernel = unsafe fn(&Call<'_>, out: *mut u8, bytes: usize);
 
-/// The fastest kernel of this processor for an operator.
-pub(super) fn select<O: Operator>() -> Kernel {
+/// What a kernel may use of the processor. All levels give the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    /// What every processor of the architecture has.
+    Baseline,
     #[cfg(target_arch = "x86_64")]
-    {
-        if std::arch::is_x86_feature_detected!("avx512bw")
-            && std::arch::is_x86_feature_detected!("avx512dq")
-            && std::arch::is_x86_feature_detected!("avx512vl")
-        {
-            return avx512::<O>;
-        }
-        if std::arch::is_x86_feature_detected!("avx2") {
-            return avx2::<O>;
-        }
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Level {
+    /// Those that this processor has, the fastest last.
+    pub(super) fn available() -> impl Iterator<Item = Self> {
+        let levels = [
+            (Self::Baseline, true),
+            #[cfg(target_arch = "x86_64")]
+            (
+                Self::Avx2,
+                std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("f16c"),
+            ),
+            #[cfg(target_arch = "x86_64")]
+            (
+                Self::Avx512,
+                std::arch::is_x86_feature_detected!("f16c")
+                    && std::arch::is_x86_feature_detected!("avx512bw")
+                    && std::arch::is_x86_feature_detected!("avx512dq")
+                    && std::arch::is_x86_feature_detected!("avx512vl"),
+            ),
+        ];
+        levels.into_iter().filter(|(_, available)| *available).map(|(level, _)| level)
     }
-    baseline::<O>
+
+    /// The fastest one.
+    pub(super) fn best() -> Self {
+        Self::available().last().unwrap_or(Self::Baseline)
+    }
+}
+
+/// The kernel of an operator.
+pub(super) fn select<O: Operator>(level: Level) -> Kernel {
+    match level {
+        Level::Baseline => baseline::<O>,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => avx2::<O>,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => avx512::<O>,
+    }
 }
 
 /// # Safety
 /// As [`Kernel`].
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn avx512<O: Operator>(call: &Call<'_>, out: &mut [u8]) {
+#[target_feature(enable = "f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn avx512<O: Operator>(call: &Call<'_>, out: *mut u8, bytes: usize) {
     // SAFETY: the caller's word.
-    unsafe { fold::<O>(call, out) }
+    unsafe { fold::<O>(call, out, bytes) }
 }
 
 /// # Safety
 /// As [`Kernel`].
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-unsafe fn avx2<O: Operator>(call: &Call<'_>, out: &mut [u8]) {
+#[target_feature(enable = "f16c,avx2")]
+unsafe fn avx2<O: Operator>(call: &Call<'_>, out: *mut u8, bytes: usize) {
     // SAFETY: the caller's word.
-    unsafe { fold::<O>(call, out) }
+    unsafe { fold::<O>(call, out, bytes) }
 }
 
 /// # Safety
 /// As [`Kernel`].
-unsafe fn baseline<O: Operator>(call: &Call<'_>, out: &mut [u8]) {
+unsafe fn baseline<O: Operator>(call: &Call<'_>, out: *mut u8, bytes: usize) {
     // SAFETY: the caller's word.
-    unsafe { fold::<O>(call, out) }
+    unsafe { fold::<O>(call, out, bytes) }
 }
 
 /// # Safety
 /// As [`Kernel`].
 #[inline(always)]
-unsafe fn fold<O: Operator>(call: &Call<'_>, out: &mut [u8]) {
+unsafe fn fold<O: Operator>(call: &Call<'_>, out: *mut u8, bytes: usize) {
     let size = size_of::<O::Bits>();
     let Some((first, rest)) = call.sources.split_first() else { return };
-    let mut blocks = out.chunks_exact_mut(BLOCK * size);
-    let mut at = call.offset;
-    for block in &mut blocks {
-        // SAFETY: a whole block lies within the length of `out`, hence within each source; `block` has as
-        // many bytes as the result.
-        unsafe {
-            let result = fold_block::<O>(first, rest, call.setting, |source| load(source, at));
-            store(block, &result);
+    let bytes = bytes / size * size;
+    let blocks = bytes - bytes % (BLOCK * size);
+    for at in (0..blocks).step_by(BLOCK * size) {
+        if at + AHEAD < blocks {
+            call.sources.iter().for_each(|source| prefetch::<O::Bits>(source, call.offset + at + AHEAD));
         }
-        at += BLOCK * size;
-    }
-    let rest_of_out = blocks.into_remainder();
-    let bytes = rest_of_out.len() / size * size;
-    if bytes > 0 {
-        // SAFETY: only the bytes that are left are read, and as many are written; they are fewer than a
-        // block has.
+        // SAFETY: a whole block lies within `bytes`, both of `out` and of each source.
         unsafe {
-            let result = fold_block::<O>(first, rest, call.setting, |source| load_part(source, at, bytes));
-            store_part(rest_of_out, &result, bytes);
+            let from = call.offset + at;
+            let result = fold_block::<O>(first, rest, call.setting, |source| load(source, from));
+            out.add(at).cast::<[O::Bits; BLOCK]>().write_unaligned(result);
+        }
+    }
+    let tail = bytes - blocks;
+    if tail > 0 {
+        // SAFETY: only the bytes that are left are read, and as many are written; they are fewer than a
+        // block has. The result is a local.
+        unsafe {
+            let from = call.offset + blocks;
+            let result = fold_block::<O>(first, rest, call.setting, |source| load_part(source, from, tail));
+            std::ptr::copy_nonoverlapping(result.as_ptr().cast::<u8>(), out.add(blocks), tail);
         }
     }
 }
@@ -110,24 +151,14 @@ fn fold_block<O: Operator>(
     setting: Setting,
     load: impl Fn(&FoldSource) -> [O::Bits; BLOCK],
 ) -> [O::Bits; BLOCK] {
-    let mut values = [O::Value::default(); BLOCK];
-    let bits = load(first);
-    let factor = O::factor(first.input, setting);
-    for (value, bits) in values.iter_mut().zip(bits) {
-        *value = O::enter(bits, factor);
-    }
+    let mut values = O::enter(&load(first), O::factor(first.input, setting));
     for source in rest {
-        let bits = load(source);
-        let factor = O::factor(source.input, setting);
-        for (value, bits) in values.iter_mut().zip(bits) {
-            *value = O::join(*value, O::enter(bits, factor));
+        let entering = O::enter(&load(source), O::factor(source.input, setting));
+        for (value, entering) in values.iter_mut().zip(entering) {
+            *value = O::join(*value, entering);
         }
     }
-    let mut result = [O::Bits::default(); BLOCK];
-    for (bits, value) in result.iter_mut().zip(values) {
-        *bits = O::leave(value, setting);
-    }
-    result
+    O::leave(&values, setting)
 }
 
 /// # Safety
@@ -151,18 +182,16 @@ unsafe fn load_part<T: Element + Default>(source: &FoldSource, offset: usize, by
     block
 }
 
-/// # Safety
-/// `out` must have the bytes of a block.
+/// Has a block of a source fetched. Any address is allowed: a prefetch never faults.
 #[inline(always)]
-unsafe fn store<T: Element>(out: &mut [u8], block: &[T; BLOCK]) {
-    // SAFETY: room by the caller's word; elements have no padding.
-    unsafe { out.as_mut_ptr().cast::<[T; BLOCK]>().write_unaligned(*block) }
-}
-
-/// # Safety
-/// `bytes` must exceed neither `out` nor a block.
-#[inline(always)]
-unsafe fn store_part<T: Element>(out: &mut [u8], block: &[T; BLOCK], bytes: usize) {
-    // SAFETY: the lengths are the caller's word; the block is a local of the caller, so there is no overlap.
-    unsafe { std::ptr::copy_nonoverlapping(block.as_ptr().cast::<u8>(), out.as_mut_ptr(), bytes) }
+fn prefetch<T>(source: &FoldSource, offset: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..BLOCK * size_of::<T>()).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let address = source.address.as_ptr().wrapping_add(offset + line);
+        // SAFETY: the instruction is part of the baseline and accesses nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (source, offset);
 }

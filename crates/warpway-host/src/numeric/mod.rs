@@ -7,6 +7,7 @@
 //! | `kernel.rs` | the loop over elements, compiled for several processors |
 //! | `operator.rs` | sum, product, mean, minimum, maximum of one element |
 //! | `format.rs`, `ordered.rs` | one data type: exact value and rounding; order |
+//! | `converted.rs` | binary16 by the conversion instructions of x86 |
 //! | `environment.rs` | the processor's rounding mode and flushing of subnormals |
 //!
 //! Choices where the contracts are silent: a fold of one source is rounded like any other; types without
@@ -14,6 +15,8 @@
 //! fold); minimum and maximum give one of their operands bit for bit, infinities included; a NaN within a
 //! `float8_e4m3b15` fold becomes 1.875, since that type has none.
 
+#[cfg(target_arch = "x86_64")]
+mod converted;
 mod environment;
 mod fold;
 mod format;
