@@ -1,1 +1,228 @@
-//! Wrong calls.
+//! Wrong calls, and ranks that do something else: errors that name rank and field, on both sides, and soon.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use warpway::core::execution::ExecutionError;
+use warpway::core::wait::GaveUp;
+use warpway::plan::{Plan, Repairs, testing};
+use warpway::{
+    BufferView, Communicator, DataType, Error, ErrorCode, PacketFormat, PlanLaunch, Result, in_process,
+};
+
+use crate::rig::{context, limited};
+
+/// Runs `launch` on every rank and gives each rank's error. Errors do not end the job by themselves.
+fn errors(n: u32, seconds: u64, launch: impl Fn(&Communicator) -> Result<()> + Sync) -> Vec<Option<Error>> {
+    let found: Mutex<Vec<Option<Error>>> = Mutex::new(vec![None; n as usize]);
+    let started = Instant::now();
+    let all = in_process(n, &limited(Duration::from_secs(seconds)), |comm| {
+        let error = launch(comm).err();
+        found.lock().unwrap()[comm.rank() as usize] = error;
+        // All stay until all have seen it.
+        while found.lock().unwrap().iter().any(Option::is_none) && started.elapsed() < Duration::from_secs(20)
+        {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    });
+    all.unwrap();
+    found.into_inner().unwrap()
+}
+
+struct Call {
+    elements: u64,
+    data_type: DataType,
+    packets: PacketFormat,
+}
+
+const USUAL: Call = Call { elements: 64, data_type: DataType::Int32, packets: PacketFormat::Ll16 };
+
+fn run(comm: &Communicator, plan: &Plan, call: &Call) -> Result<()> {
+    let prepared = comm.prepare_unverified(plan, &Repairs::default())?;
+    // The first launch is the same everywhere.
+    for call in [&USUAL, call] {
+        let bytes = call.elements * call.data_type.bytes();
+        let n = u64::from(comm.n_ranks());
+        let (input, output) = match plan.collective {
+            warpway::plan::Collective::AllGather => (bytes, bytes * n),
+            _ => (bytes, bytes),
+        };
+        let memory = comm.alloc::<u8>(2 * (input + output))?;
+        let (from, to) = (memory.view_of(0, input), memory.view_of(input, output));
+        let to = if plan.in_place { from } else { to };
+        prepared.run(&PlanLaunch::new(from, to, call.data_type).with_packets(call.packets))?;
+    }
+    Ok(())
+}
+
+/// Rank 1 makes another second call than the others; all that work with it are told the field.
+fn differs(plan: &Plan, other: &Call, field: &str, texts: [&str; 2]) {
+    let found =
+        errors(plan.n_ranks(), 60, |comm| run(comm, plan, if comm.rank() == 1 { other } else { &USUAL }));
+    for (rank, error) in (0..).zip(&found) {
+        let Some(Error::Execution(ExecutionError::Difference {
+            sequence,
+            field: named,
+            rank: own,
+            here,
+            peer,
+            there,
+        })) = error
+        else {
+            panic!("{}, rank {rank}: {error:?}", plan.name)
+        };
+        assert_eq!((*sequence, *named, *own), (2, field, rank), "{}: {error:?}", plan.name);
+        match rank {
+            1 => assert_eq!([here.as_str(), there.as_str()], [texts[1], texts[0]]),
+            _ => {
+                assert_eq!([here.as_str(), there.as_str()], texts);
+                assert_eq!(*peer, 1);
+            }
+        }
+        assert_eq!(error.as_ref().unwrap().code(), ErrorCode::ExecutorError);
+    }
+}
+
+fn every_kind() -> [Plan; 3] {
+    // With a handshake; with packets only; raw scratch.
+    [
+        testing::all_gather_put(2).unwrap(),
+        testing::all_reduce_packets(2).unwrap(),
+        testing::all_reduce_two_shot(2).unwrap(),
+    ]
+}
+
+#[test]
+fn another_count_is_named_on_both_ranks() {
+    for plan in every_kind() {
+        let n = if plan.name == "all_gather_put" { 2 } else { 1 };
+        let text =
+            |elements: u64| format!("{} bytes of input and {} of output", elements * 4, elements * 4 * n);
+        let texts = [text(64), text(128)];
+        differs(&plan, &Call { elements: 128, ..USUAL }, "count", [&texts[0], &texts[1]]);
+    }
+}
+
+#[test]
+fn another_data_type_of_the_same_size_is_named_on_both_ranks() {
+    for plan in every_kind() {
+        differs(&plan, &Call { data_type: DataType::Float32, ..USUAL }, "data type", ["int32", "float32"]);
+    }
+}
+
+#[test]
+fn another_packet_format_is_named_on_both_ranks() {
+    let plan = testing::all_reduce_packets(2).unwrap();
+    differs(&plan, &Call { packets: PacketFormat::Ll8, ..USUAL }, "packet type", ["LL16", "LL8"]);
+}
+
+#[test]
+fn another_plan_is_named_at_the_launch() {
+    let plans = [testing::all_reduce_packets(2).unwrap(), testing::all_reduce_two_shot(2).unwrap()];
+    let found = errors(2, 60, |comm| {
+        let [one, two] = plans.each_ref().map(|plan| comm.prepare_unverified(plan, &Repairs::default()));
+        let memory = comm.alloc::<u8>(512)?;
+        let call = |out| PlanLaunch::new(memory.view_of(0, 256), memory.view_of(out, 256), DataType::Int32);
+        // The second works in place.
+        if comm.rank() == 0 { one?.run(&call(256)) } else { two?.run(&call(0)) }
+    });
+    for (rank, error) in (0u32..).zip(&found) {
+        let Some(Error::Execution(ExecutionError::Difference { field, peer, .. })) = error else {
+            panic!("rank {rank}: {error:?}")
+        };
+        // The two divide a message differently, which is found first.
+        assert!(matches!(*field, "plan" | "count"), "{field}");
+        assert_eq!(*peer, 1 - rank);
+    }
+}
+
+#[test]
+fn another_plan_is_named_when_it_is_set_up() {
+    let plans = [testing::all_reduce_packets(3).unwrap(), testing::all_gather_put(3).unwrap()];
+    let found = errors(3, 60, |comm| {
+        let plan = &plans[usize::from(comm.rank() == 2)];
+        comm.prepare_unverified(plan, &Repairs::default()).map(drop)
+    });
+    for (rank, error) in (0u32..).zip(&found) {
+        let Some(Error::Execution(ExecutionError::Disagreement { peer, here, there, .. })) = error else {
+            panic!("rank {rank}: {error:?}")
+        };
+        assert_eq!(*peer, if rank == 2 { 0 } else { 2 });
+        let names = if rank == 2 {
+            ["all_gather_put", "all_reduce_packets"]
+        } else {
+            ["all_reduce_packets", "all_gather_put"]
+        };
+        assert!(here.contains(names[0]) && there.contains(names[1]), "{error:?}");
+    }
+}
+
+#[test]
+fn a_plan_for_another_number_of_ranks_is_refused() {
+    let plan = testing::all_reduce_packets(3).unwrap();
+    for error in errors(2, 60, |comm| comm.prepare_unverified(&plan, &Repairs::default()).map(drop)) {
+        assert_eq!(error.unwrap().id(), "plan.refused");
+    }
+}
+
+#[test]
+fn buffers_that_do_not_lie_as_the_plan_says_are_refused_before_anything_is_launched() {
+    let apart = testing::all_gather_put(2).unwrap();
+    let mut within = testing::all_reduce_two_shot(2).unwrap();
+    within.in_place = true;
+    in_process(2, &context(), |comm| {
+        let memory = comm.alloc::<u8>(1024)?;
+        let refused = |plan: &Plan, from: BufferView<'_>, to: BufferView<'_>, text: &str| -> Result<()> {
+            let prepared = comm.prepare_unverified(plan, &Repairs::default())?;
+            let error = prepared.run(&PlanLaunch::new(from, to, DataType::Int32)).unwrap_err();
+            assert_eq!(error.id(), "plan.launch", "{error}");
+            assert_eq!(error.code(), ErrorCode::InvalidUsage);
+            assert!(error.to_string().contains(text), "{error}");
+            Ok(())
+        };
+        refused(&apart, memory.view_of(0, 64), memory.view_of(32, 128), "input and output overlap")?;
+        refused(&apart, memory.view_of(0, 64), memory.view_of(64, 64), "128")?;
+        refused(&apart, memory.view_of(0, 6), memory.view_of(64, 12), "4-byte elements")?;
+        refused(&within, memory.view_of(0, 64), memory.view_of(4, 64), "byte 0 of the input")?;
+        let prepared = comm.prepare_unverified(&apart, &Repairs::default())?;
+        let beyond = PlanLaunch::new(memory.view_of(1000, 64), memory.view_of(0, 128), DataType::Int32);
+        assert_eq!(prepared.run(&beyond).unwrap_err().id(), "mem.bounds");
+        // Nothing has happened: the communicator works.
+        prepared.run(&PlanLaunch::new(memory.view_of(0, 64), memory.view_of(64, 128), DataType::Int32))?;
+        comm.barrier()
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named() {
+    for plan in every_kind() {
+        let found = errors(2, 1, |comm| {
+            let prepared = comm.prepare_unverified(&plan, &Repairs::default())?;
+            let bytes = 64 * if plan.name == "all_gather_put" { 2 } else { 1 };
+            let memory = comm.alloc::<u8>(1024)?;
+            let out = if plan.in_place { 0 } else { 64 };
+            let launch = PlanLaunch::new(memory.view_of(0, 64), memory.view_of(out, bytes), DataType::Int32);
+            prepared.run(&launch)?;
+            if comm.rank() == 1 {
+                // Waits for what rank 0 sees of it.
+                let error = || comm.async_error();
+                while error().is_none() {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                return Err(error().unwrap());
+            }
+            prepared.run(&launch)
+        });
+        let error = found[0].as_ref().unwrap();
+        assert_eq!(error.code(), ErrorCode::Timeout, "{}: {error}", plan.name);
+        assert_eq!(error.culprit(), Some(1), "{}: {error}", plan.name);
+        let wait = match error {
+            Error::Execution(ExecutionError::Step { source, .. }) => source,
+            other => other,
+        };
+        let Error::Wait(wait) = wait else { panic!("{}: {error}", plan.name) };
+        assert!(matches!(wait.reason, GaveUp::TimedOut));
+    }
+}
