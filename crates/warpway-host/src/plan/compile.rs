@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use warpway_core::execution::StepPlace;
+use warpway_plan::verify::FoldRoles;
 use warpway_plan::{
     Action, BufferKind, ChannelType, DataKind, DataOperation, Form, Item, LayoutError, MessageLayout,
-    Operation, Piece, Pieces, Placement, Plan, Reference, ThreadBlock, Topology, Via,
+    Operation, OperationPlace, Piece, Pieces, Placement, Plan, ReduceOp, Reference, ThreadBlock, Topology,
+    Via,
 };
 
 use super::program::{Base, BaseKey, BlockProgram, Operand, PortPut, Program, Step, Transfer, TransferKind};
@@ -35,8 +37,9 @@ pub(super) fn compile(
     topology: &Topology<'_>,
     rank: u32,
     layout: &MessageLayout,
+    roles: &FoldRoles,
 ) -> Result<Program, CompileError> {
-    let compiler = Compiler { topology, plan: topology.plan(), rank, layout };
+    let compiler = Compiler { topology, plan: topology.plan(), rank, layout, roles };
     let mut output = Output::default();
     let blocks = compiler.plan.ranks.get(rank as usize).map_or(&[][..], |plan| &plan.blocks);
     for (number, block) in (0..).zip(blocks) {
@@ -59,6 +62,8 @@ struct Compiler<'p> {
     plan: &'p Plan,
     rank: u32,
     layout: &'p MessageLayout,
+    /// What averages need to know.
+    roles: &'p FoldRoles,
 }
 
 #[derive(Default)]
@@ -209,7 +214,7 @@ impl Compiler<'_> {
         let by_port = data.channel_type == Some(ChannelType::Port);
         let name = data.kind.name();
         let transfer = |item: &Item<'_>, output: &mut Output, by_port| {
-            self.transfer(&Work { block, data, pipelined: at.inner.is_some(), by_port }, item, output)
+            self.transfer(&Work { block, data, at, by_port }, item, output)
         };
         if !by_port {
             for item in data.items() {
@@ -271,14 +276,14 @@ impl Compiler<'_> {
         item: &Item<'_>,
         output: &mut Output,
     ) -> Result<Option<Transfer>, Why> {
-        let Work { data, pipelined, by_port, .. } = *work;
+        let Work { data, at, by_port, .. } = *work;
         let mut placements = Vec::with_capacity(item.sources.len() + item.destinations.len());
         let order: Vec<usize> = match data.kind.is_fold() {
             true => permutation(data)?,
             false => (0..item.sources.len()).collect(),
         };
         let first = item.first;
-        for position in order {
+        for &position in &order {
             let reference =
                 item.sources.get(position).ok_or(Why::Malformed("no permutation of the sources"))?;
             self.resolve(work, reference, data.source_form(first.0 + position), &mut placements)?;
@@ -290,17 +295,20 @@ impl Compiler<'_> {
         if n_sources == 0 || n_sources == placements.len() {
             return Err(Why::Malformed("an operation without sources or destinations"));
         }
-        self.layout.place(&placements, data.group, pipelined, &mut output.pieces)?;
+        self.layout.place(&placements, data.group, at.inner.is_some(), &mut output.pieces)?;
+        let (kind, inputs) = self.kind(work, &order, n_sources)?;
         let operands: Vec<Operand> = placements
             .iter()
-            .map(|place| {
+            .enumerate()
+            .map(|(number, place)| {
                 let key = BaseKey { rank: place.rank, buffer: place.buffer, form: place.form };
-                Operand { base: output.base(key), form: place.form, input: place.buffer == BufferKind::Input }
+                let input = inputs.get(number).copied().unwrap_or(false);
+                Operand { base: output.base(key), form: place.form, input }
             })
             .collect();
         let pieces = std::mem::take(&mut output.pieces);
         let mut transfer = Transfer {
-            kind: self.kind(data)?,
+            kind,
             wakes: self.wakes(&placements[n_sources..]),
             writer: self.writer(&placements[..n_sources]),
             pieces: pieces.iter().map(|(piece, _)| piece).collect(),
@@ -339,12 +347,32 @@ impl Compiler<'_> {
         range.ok_or_else(overflow)
     }
 
-    fn kind(&self, data: &DataOperation) -> Result<TransferKind, Why> {
+    /// What is done with the sources, and which of them an average scales: by their order among the operands.
+    fn kind(
+        &self,
+        work: &Work<'_>,
+        order: &[usize],
+        members: usize,
+    ) -> Result<(TransferKind, Vec<bool>), Why> {
+        let data = work.data;
         if !data.kind.is_fold() && !data.kind.is_switch_fold() {
-            return Ok(TransferKind::Copy);
+            return Ok((TransferKind::Copy, Vec::new()));
         }
         let fold = data.fold.as_ref().ok_or(Why::Malformed("a fold without an operator"))?;
-        Ok(TransferKind::Fold { op: fold.op, last: true })
+        if fold.op != ReduceOp::Avg {
+            return Ok((TransferKind::Fold { op: fold.op, last: true }, Vec::new()));
+        }
+        let At { block, operation, inner } = work.at;
+        let place = OperationPlace { rank: self.rank, block, path: (operation, inner) };
+        let unknown = Why::Malformed("an average, of which only the verifier knows what enters where");
+        let role = self.roles.get(&place).ok_or(unknown)?;
+        let input = |position: usize| role.inputs.get(position).copied().unwrap_or(false);
+        let inputs = match data.kind.is_switch_fold() {
+            // The members of a group take part alike.
+            true => (0..members).map(input).collect(),
+            false => order.iter().map(|position| input(*position)).collect(),
+        };
+        Ok((TransferKind::Fold { op: fold.op, last: role.last }, inputs))
     }
 
     /// Where a reference lies; a multicast reference lies at every member, in the order of ranks.
@@ -414,7 +442,7 @@ impl Compiler<'_> {
 struct Work<'o> {
     block: &'o ThreadBlock,
     data: &'o DataOperation,
-    pipelined: bool,
+    at: At,
     by_port: bool,
 }
 

@@ -11,7 +11,7 @@ use warpway_core::execution::ExecutionError;
 use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
 use warpway_core::transport::Transport;
 use warpway_core::{Deadline, Error, Result, Timeout, Unavailable};
-use warpway_plan::verify::VerifiedPlan;
+use warpway_plan::verify::{FoldRoles, Sizes, VerifiedPlan};
 use warpway_plan::{Plan, Repairs, Topology};
 
 use super::TAG;
@@ -38,6 +38,16 @@ pub struct ExecutorConfig {
 /// otherwise is named in an error on the ranks that work with it. Launches of one executor follow each other.
 #[derive(Clone)]
 pub struct PlanExecutor(Arc<Shared>);
+
+/// What is known of a plan besides what it says.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Contract {
+    pub(super) repairs: Repairs,
+    /// For averages; empty without a proof.
+    pub(super) fold_roles: FoldRoles,
+    /// For which the proof holds; `None` without one.
+    pub(super) sizes: Option<Sizes>,
+}
 
 /// What the plans of a communicator share.
 pub(super) struct Shared {
@@ -79,30 +89,33 @@ impl PlanExecutor {
     /// `plan.disagreement`, on all ranks, if they do not set up the same; `plan.refused` for a plan that cannot run
     /// here, such as one for another number of ranks.
     pub fn prepare(&self, plan: &VerifiedPlan) -> Result<PreparedPlan> {
-        self.set_up(plan.plan(), plan.repairs())
+        let report = plan.report();
+        let (repairs, fold_roles, sizes) =
+            (report.repairs.clone(), report.fold_roles.clone(), report.sizes.clone());
+        self.set_up(plan.plan(), Contract { repairs, fold_roles, sizes })
     }
 
     /// The same for a plan without a proof. It may compute anything, or wait until it is given up; it does not touch
-    /// memory outside its buffers.
+    /// memory outside its buffers. Averages are refused: what enters them where, only the verifier knows.
     ///
     /// # Errors
     /// As [`prepare`](Self::prepare).
     pub fn prepare_unverified(&self, plan: &Plan, repairs: &Repairs) -> Result<PreparedPlan> {
-        self.set_up(plan, repairs)
+        self.set_up(plan, Contract { repairs: repairs.clone(), ..Contract::default() })
     }
 
-    fn set_up(&self, plan: &Plan, repairs: &Repairs) -> Result<PreparedPlan> {
+    fn set_up(&self, plan: &Plan, contract: Contract) -> Result<PreparedPlan> {
         let shared = &self.0;
         // Set-up and launches are in one order on all ranks.
         let _order = lock(&shared.launches);
         let deadline = shared.config.setup_timeout.start();
-        let identity = Identity::of(plan, repairs);
+        let identity = Identity::of(plan, &contract.repairs);
         let objects = shared.check(plan).and_then(|()| BlockObjects::new(plan, shared.comm.rank()));
         shared.agree(plan, &identity, objects.is_err(), deadline)?;
         let objects = objects?;
         let plan = Arc::new(plan.clone());
         let channels = setup::connect(shared, &Topology::new(&plan), deadline)?;
-        Ok(PreparedPlan::new(Arc::clone(shared), plan, repairs.clone(), identity, channels, objects))
+        Ok(PreparedPlan::new(Arc::clone(shared), plan, contract, identity, channels, objects))
     }
 }
 

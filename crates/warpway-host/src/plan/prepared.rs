@@ -8,15 +8,15 @@ use warpway_core::execution::ExecutionError;
 use warpway_core::trace::Operation;
 use warpway_core::wait::WaitSite;
 use warpway_core::{Error, Result};
+use warpway_plan::verify::Sizes;
 use warpway_plan::{
-    Action, BufferKind, Geometry, LayoutRequest, MessageLayout, MessageSizes, Plan, ReduceOp, Repairs,
-    Topology,
+    Action, BufferKind, Geometry, LayoutRequest, MessageLayout, MessageSizes, Plan, ReduceOp, Topology,
 };
 
 use super::block_run::Run;
 use super::compile::compile;
 use super::control::Peer;
-use super::executor::{Shared, lock};
+use super::executor::{Contract, Shared, lock};
 use super::identity::Identity;
 use super::launch_bases::{Bases, Place};
 use super::program::{BaseKey, Program};
@@ -41,7 +41,7 @@ struct Prepared {
     plan: Arc<Plan>,
     geometry: Geometry,
     identity: Identity,
-    repairs: Repairs,
+    contract: Contract,
     roles: Roles,
     channels: Channels,
     objects: BlockObjects,
@@ -70,7 +70,7 @@ impl PreparedPlan {
     pub(super) fn new(
         shared: Arc<Shared>,
         plan: Arc<Plan>,
-        repairs: Repairs,
+        contract: Contract,
         identity: Identity,
         channels: Channels,
         objects: BlockObjects,
@@ -84,7 +84,7 @@ impl PreparedPlan {
             shared,
             plan,
             identity,
-            repairs,
+            contract,
             channels,
             objects,
         }))
@@ -143,8 +143,15 @@ impl Prepared {
         let sizes = MessageSizes::Message { rank, input_bytes: input, output_bytes: output };
         let request = LayoutRequest { sizes, element_size: element, packet_payload: payload };
         let layout = self.geometry.layout(&request).map_err(|why| self.usage(why.to_string()))?;
-        let program =
-            compile(&Topology::new(&self.plan), rank, &layout).map_err(|why| self.usage(why.to_string()))?;
+        if let Some(Sizes::ChunkBytes(proven)) = &self.contract.sizes
+            && !proven.contains(&layout.chunk_bytes())
+        {
+            let found = layout.chunk_bytes();
+            let why = format!("its proof holds for chunks of {proven:?} bytes, and these have {found}");
+            return Err(self.usage(why));
+        }
+        let program = compile(&Topology::new(&self.plan), rank, &layout, &self.contract.fold_roles)
+            .map_err(|why| self.usage(why.to_string()))?;
         let compiled = Arc::new(Compiled { key, layout, program });
         if programs.len() == PROGRAMS {
             programs.remove(0);
@@ -226,7 +233,7 @@ impl Prepared {
                 program.map_or(Ok(()), |program| run.block(block, program))
             })?;
         }
-        if self.repairs.flush_at_end || bases.leases_ids() {
+        if self.contract.repairs.flush_at_end || bases.leases_ids() {
             self.flush(program)?;
         }
         self.close(&waiting)?;
@@ -277,7 +284,7 @@ impl Prepared {
         let grows = scratch.must_grow(layout, shared.comm.rank());
         // Chunks lie elsewhere than in the last launch: a peer that still runs that one must not be met.
         let moves = scratch.moves(layout);
-        if grows || moves || self.repairs.start_handshake {
+        if grows || moves || self.contract.repairs.start_handshake {
             for peer in &self.roles.peers {
                 started(waiting, *peer)?;
             }
@@ -341,7 +348,7 @@ impl Prepared {
             return Err(difference.into());
         }
         let Launched { control, sequence, peers, .. } = *waiting.launched;
-        if !self.repairs.closing_handshake {
+        if !self.contract.repairs.closing_handshake {
             return Ok(());
         }
         control.announce_end(sequence, peers);

@@ -1,9 +1,9 @@
 //! Right results.
 
-use warpway::DataType;
-use warpway::plan::{Plan, testing};
+use warpway::plan::{Action, Extension, Plan, ReduceOp, testing};
+use warpway::{DataType, PacketFormat};
 
-use crate::rig::{Message, check, shared_plan};
+use crate::rig::{Message, check, check_repaired, check_verified, shared_plan};
 
 /// Sizes that powers of two, cache lines and pages do not fit.
 const ELEMENTS: [u64; 5] = [0, 1, 3, 17, 4095];
@@ -54,4 +54,90 @@ fn plans_of_mscclpp() {
         let Some(plan) = shared_plan(name) else { continue };
         check(&[plan], &every_size(DataType::Float32));
     }
+}
+
+/// Every fold of the plan with another operator.
+fn with_operator(mut plan: Plan, op: ReduceOp) -> Plan {
+    for operation in plan.ranks.iter_mut().flat_map(|r| &mut r.blocks).flat_map(|b| &mut b.operations) {
+        if let Action::Data(data) = &mut operation.action
+            && let Some(fold) = &mut data.fold
+        {
+            fold.op = op;
+        }
+    }
+    if matches!(op, ReduceOp::Prod | ReduceOp::Avg) {
+        plan.extensions.insert(Extension::ReduceOp);
+    }
+    plan
+}
+
+fn folding(n: u32, op: ReduceOp) -> Vec<Plan> {
+    [testing::all_reduce_packets(n), testing::all_reduce_two_shot(n), testing::reduce_scatter_ring(n)]
+        .map(|plan| with_operator(plan.unwrap(), op))
+        .into()
+}
+
+fn every_type(elements: u64) -> Vec<Message> {
+    DataType::ALL.iter().map(|data_type| Message::new(elements, *data_type)).collect()
+}
+
+#[test]
+fn every_type_and_operator() {
+    for op in [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Prod] {
+        // The oracle's eighths have no products in that type.
+        let fits = |m: &Message| op != ReduceOp::Prod || m.data_type != DataType::Float8E4m3b15;
+        let messages: Vec<Message> = every_type(53).into_iter().filter(fits).collect();
+        check(&folding(3, op), &messages);
+    }
+}
+
+/// Multicast folds are emulated, so they take every type.
+#[test]
+fn every_type_and_operator_by_multicast() {
+    for op in [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max] {
+        check(&[with_operator(testing::all_reduce_switch(3).unwrap(), op)], &every_type(53));
+    }
+}
+
+/// Sums of two inputs are halved exactly; integers drop the half.
+#[test]
+fn averages_of_verified_plans() {
+    let whole: Vec<Message> = every_type(53)
+        .into_iter()
+        .filter(|message| !message.data_type.is_float() || message.data_type == DataType::Float32)
+        .collect();
+    check_verified(&folding(2, ReduceOp::Avg), &whole);
+    check_verified(&folding(4, ReduceOp::Avg), &whole);
+}
+
+#[test]
+fn algorithms_with_their_proof() {
+    check_verified(&all(4), &every_size(DataType::Int64));
+}
+
+#[test]
+fn repairs_change_no_result() {
+    check_repaired(&all(3), &every_size(DataType::Float16));
+}
+
+#[test]
+fn small_packets() {
+    let messages = every_size(DataType::Int8).into_iter();
+    let messages: Vec<Message> =
+        messages.map(|message| Message { packets: PacketFormat::Ll8, ..message }).collect();
+    check(&folding(3, ReduceOp::Sum), &messages);
+}
+
+/// Launches of unequal sizes and packet formats in turn: slots move, epochs go on.
+#[test]
+fn many_launches_in_a_row() {
+    let plans = [testing::all_reduce_packets(4).unwrap(), testing::all_reduce_two_shot(4).unwrap()];
+    let messages: Vec<Message> = (0..300)
+        .map(|turn: u64| Message {
+            packets: if turn.is_multiple_of(5) { PacketFormat::Ll8 } else { PacketFormat::Ll16 },
+            seed: turn * 977,
+            ..Message::new([5, 5, 5, 40, 41, 5, 2000][turn as usize % 7], DataType::Int32)
+        })
+        .collect();
+    check(&plans, &messages);
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use warpway::plan::verify::{Options, VerifiedPlan};
 use warpway::plan::{Collective, Plan, Repairs};
 use warpway::{
     Buffer, BufferView, Communicator, Config, Context, DataType, PacketFormat, PlanLaunch, PreparedPlan,
@@ -58,12 +59,31 @@ pub(crate) fn shared_plan(name: &str) -> Option<Plan> {
 
 /// Runs the messages one after the other on a set-up of each plan, launch by launch in turn, and checks every result.
 pub(crate) fn check(plans: &[Plan], messages: &[Message]) {
-    let n = plans[0].n_ranks();
+    let none = Repairs::default();
+    run(plans[0].n_ranks(), plans.len(), messages, |comm, at| comm.prepare_unverified(&plans[at], &none));
+}
+
+/// The same for plans that the verifier must accept first.
+pub(crate) fn check_verified(plans: &[Plan], messages: &[Message]) {
+    let proven: Vec<VerifiedPlan> =
+        plans.iter().map(|plan| VerifiedPlan::new(plan.clone(), &Options::default()).unwrap()).collect();
+    run(plans[0].n_ranks(), plans.len(), messages, |comm, at| comm.prepare(&proven[at]));
+}
+
+/// The same with all repairs, needed or not.
+pub(crate) fn check_repaired(plans: &[Plan], messages: &[Message]) {
+    let all = Repairs::all(Vec::new());
+    run(plans[0].n_ranks(), plans.len(), messages, |comm, at| comm.prepare_unverified(&plans[at], &all));
+}
+
+fn run(
+    n: u32,
+    plans: usize,
+    messages: &[Message],
+    prepare: impl Fn(&Communicator, usize) -> Result<PreparedPlan> + Sync,
+) {
     in_process(n, &context(), |comm| {
-        let prepared: Vec<PreparedPlan> = plans
-            .iter()
-            .map(|plan| comm.prepare_unverified(plan, &Repairs::default()))
-            .collect::<Result<_>>()?;
+        let prepared: Vec<PreparedPlan> = (0..plans).map(|at| prepare(comm, at)).collect::<Result<_>>()?;
         for message in messages {
             for prepared in &prepared {
                 launch(comm, prepared, message)?;
