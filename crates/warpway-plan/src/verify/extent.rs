@@ -33,6 +33,52 @@ impl Extent {
         a.0 < b.1 && b.0 < a.1
     }
 
+    /// The units that both may touch at some size, relative to the start of this one's buffer. Exact if both cut
+    /// the same item the same way, or if one is whole and holds the other's item; otherwise each counts as its
+    /// whole item.
+    pub(super) fn common(&self, other: &Self) -> Option<(u64, u64)> {
+        if !self.meets(other) {
+            return None;
+        }
+        let (a, b) = match (self.is_exact_with(other), self.holds(other), other.holds(self)) {
+            (true, true, false) => (self.whole(), (other.start, other.end)),
+            (true, false, true) => ((self.start, self.end), other.whole()),
+            (true, ..) => ((self.start, self.end), (other.start, other.end)),
+            (false, ..) => (self.whole(), other.whole()),
+        };
+        let both = (a.0.max(b.0), a.1.min(b.1));
+        (both.0 < both.1).then_some(both)
+    }
+
+    /// True if the units that both touch are known for every size.
+    pub(super) fn is_exact_with(&self, other: &Self) -> bool {
+        (self.origin, self.cut) == (other.origin, other.cut)
+            || (self.is_uncut() && other.is_uncut())
+            || self.holds(other)
+            || other.holds(self)
+    }
+
+    /// True if it is its whole item.
+    pub(super) fn is_uncut(&self) -> bool {
+        self.cut.members <= 1 && self.cut.slice == 0
+    }
+
+    /// True if it is whole and the other's item lies inside.
+    fn holds(&self, other: &Self) -> bool {
+        let (a, b) = (self.whole(), other.whole());
+        self.is_uncut() && a.0 <= b.0 && b.1 <= a.1
+    }
+
+    /// The same somewhere else: for buffers that are one memory.
+    pub(super) fn moved(self, by: u64) -> Option<Self> {
+        Some(Self {
+            start: self.start.checked_add(by)?,
+            end: self.end.checked_add(by)?,
+            origin: self.origin.checked_add(by)?,
+            ..self
+        })
+    }
+
     /// True if the piece has no units.
     pub(super) fn is_empty(&self) -> bool {
         self.start >= self.end

@@ -15,11 +15,17 @@
 //! | `symbolic.rs`, `values.rs`, `memory.rs`, `goal.rs`, `result.rs` | what it computes, and whether that is its goal: V7 |
 //! | `fold_roles.rs` | what an average asks of each fold |
 //! | `limits.rs`, `switch.rs` | what executors and devices hold: V8; multicast groups: V9 |
+//! | `clock.rs`, `order.rs`, `slots.rs` | what comes before what: synchronisation, packets |
+//! | `cells.rs`, `races.rs`, `reuse.rs`, `packets.rs` | accesses without order: V5, V6 |
+//! | `path.rs`, `explain.rs` | why there is no order, and what would give it |
 
 #![allow(dead_code, reason = "the rules that use it are being written")]
 
 mod accesses;
+mod cells;
+mod clock;
 mod deadlock;
+mod explain;
 mod explore;
 mod extent;
 mod findings;
@@ -31,16 +37,22 @@ mod intervals;
 mod limits;
 mod memory;
 mod options;
+mod order;
+mod packets;
 mod packets_ready;
 mod pairing;
+mod path;
 mod policy;
+mod races;
 mod range_map;
 mod references;
 mod report;
 mod result;
+mod reuse;
 mod scale;
 mod schedule;
 mod sizes;
+mod slots;
 mod switch;
 mod symbolic;
 mod trace;
@@ -65,9 +77,6 @@ use crate::topology::Topology;
 /// A group of rules over one unrolled plan that runs to its end. It reports each finding with the severity of the
 /// strict profile, and what would repair it.
 type Pass = fn(&Trace<'_>, &Schedule, &Options<'_>, &mut Findings);
-
-/// Rules about accesses (V5, V6), by their group.
-const ACCESS_PASSES: &[(u16, Pass)] = &[];
 
 /// Rules about the result (V7): only for plans without errors.
 const RESULT_PASSES: &[(u16, Pass)] = &[(7, symbolic::check)];
@@ -141,7 +150,9 @@ fn examine_trace(trace: &Trace<'_>, options: &Options<'_>, findings: &mut Findin
     if deadlock::check(trace, &schedule, findings) {
         return;
     }
-    run_passes(ACCESS_PASSES, trace, &schedule, options, findings);
+    if options.checks(5) || options.checks(6) {
+        races::check(trace, &schedule, options, findings);
+    }
     if !findings.has_errors_in(100..700) {
         run_passes(RESULT_PASSES, trace, &schedule, options, findings);
     }

@@ -1,0 +1,186 @@
+//! Raw memory along one order of the steps: for every part, the accesses that later ones must come after.
+//!
+//! Memory is cut where the items of accesses begin and end. An access that comes after an earlier one and covers
+//! it takes its place: whatever comes after the later one comes after both. So cells stay short.
+
+use super::accesses::Mode;
+use super::extent::Extent;
+use super::in_place::home;
+use super::scale::Cut;
+use super::slots::Actor;
+use super::trace::{ChannelId, Trace};
+use crate::ir::{BufferKind, Form};
+
+/// An access and who does it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Party {
+    pub(super) by: Actor,
+    pub(super) mode: Mode,
+    /// In the buffer that the plan names.
+    pub(super) extent: Extent,
+    /// The port channel, if the proxy does it.
+    pub(super) channel: Option<ChannelId>,
+    /// The step writes packets, so that its reads may be ordered by them.
+    pub(super) packs: bool,
+}
+
+/// Accesses with the same piece of the same item.
+#[derive(Debug)]
+struct Piece {
+    origin: u64,
+    cut: Cut,
+    start: u64,
+    writes: Vec<(Party, Extent)>,
+    reads: Vec<(Party, Extent)>,
+}
+
+impl Piece {
+    fn key(&self) -> (u64, Cut, u64) {
+        (self.origin, self.cut, self.start)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Space {
+    /// Where cells begin, and where the last one ends.
+    bounds: Vec<u64>,
+    cells: Vec<Vec<Piece>>,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// Three for each rank, by buffer.
+    spaces: Vec<Space>,
+    /// By rank and buffer: the space of the rank, and how many units further the buffer begins.
+    homes: Vec<[(usize, u64); 3]>,
+}
+
+/// Reads that are looked at to drop those that a new read replaces.
+const RECENT: usize = 8;
+
+impl Memory {
+    pub(super) fn new(trace: &Trace<'_>) -> Self {
+        let plan = trace.plan();
+        let home_of = |rank, buffer| {
+            let (home, first) = home(plan, rank, buffer);
+            (home as usize, first.saturating_mul(trace.scale.chunk))
+        };
+        let homes = (0..plan.n_ranks()).map(|rank| BufferKind::ALL.map(|buffer| home_of(rank, buffer)));
+        let mut memory = Self { spaces: Vec::new(), homes: homes.collect() };
+        memory.spaces.resize_with(plan.ranks.len() * 3, Space::default);
+        let mut accesses = Vec::new();
+        for (block, of) in trace.blocks.iter().enumerate() {
+            for step in &trace.steps[of.steps.clone()] {
+                accesses.clear();
+                trace.accesses(block, step, &mut accesses);
+                for access in &accesses {
+                    if let Some((space, extent)) = memory.locate(&access.extent, access.form) {
+                        let (start, end) = extent.whole();
+                        memory.spaces[space].bounds.extend([start, end]);
+                    }
+                }
+            }
+        }
+        for space in &mut memory.spaces {
+            space.bounds.sort_unstable();
+            space.bounds.dedup();
+            space.bounds.shrink_to_fit();
+            space.cells.resize_with(space.bounds.len().saturating_sub(1), Vec::new);
+        }
+        memory
+    }
+
+    /// Which memory an access touches and where; `None` for packets.
+    fn locate(&self, extent: &Extent, form: Form) -> Option<(usize, Extent)> {
+        if form == Form::Packets {
+            return None;
+        }
+        let rank = extent.rank as usize;
+        let (space, by) = self.homes.get(rank)?[extent.buffer as usize];
+        Some((rank * 3 + space, extent.moved(by)?))
+    }
+
+    /// Enters an access. `is_ordered` says whether an earlier one comes before it, at given units; `conflict`
+    /// hears of those that do not. Extents are those of the memory.
+    pub(super) fn enter(
+        &mut self,
+        party: &Party,
+        form: Form,
+        is_ordered: &mut dyn FnMut(&Party, &Extent, (u64, u64), &Extent) -> bool,
+        conflict: &mut dyn FnMut(&Party),
+    ) {
+        let Some((space, extent)) = self.locate(&party.extent, form) else { return };
+        if extent.is_empty() {
+            return;
+        }
+        let space = &mut self.spaces[space];
+        let (start, end) = extent.whole();
+        let first = space.bounds.partition_point(|bound| *bound < start);
+        let last = space.bounds.partition_point(|bound| *bound < end);
+        for cell in space.cells.get_mut(first..last).into_iter().flatten() {
+            enter_cell(cell, party, &extent, is_ordered, conflict);
+        }
+    }
+}
+
+fn enter_cell(
+    cell: &mut Vec<Piece>,
+    party: &Party,
+    extent: &Extent,
+    is_ordered: &mut dyn FnMut(&Party, &Extent, (u64, u64), &Extent) -> bool,
+    conflict: &mut dyn FnMut(&Party),
+) {
+    let writes = party.mode == Mode::Write;
+    for piece in cell.iter_mut() {
+        let same = piece.key() == (extent.origin, extent.cut, extent.start);
+        if !same && (piece.origin, piece.cut) == (extent.origin, extent.cut) {
+            continue;
+        }
+        // Within the cell, a whole item covers everything.
+        let covers = same || extent.is_uncut();
+        let mut check = |(earlier, at): &(Party, Extent)| {
+            let Some(region) = at.common(extent) else { return true };
+            let ordered = is_ordered(earlier, at, region, extent);
+            if !ordered {
+                conflict(earlier);
+            }
+            !covers
+        };
+        piece.writes.retain(|entry| match writes {
+            true => check(entry),
+            false => {
+                // Later accesses must still come after the write: the read does not replace it.
+                check(entry);
+                true
+            }
+        });
+        if writes {
+            piece.reads.retain(|entry| check(entry));
+        } else if covers {
+            let recent = piece.reads.len().saturating_sub(RECENT);
+            let mut seen = 0;
+            piece.reads.retain(|(earlier, at)| {
+                seen += 1;
+                let region = (at.start.max(extent.start), at.end.min(extent.end));
+                seen <= recent || !(replaces(party, earlier) || is_ordered(earlier, at, region, extent))
+            });
+        }
+    }
+    let key = (extent.origin, extent.cut, extent.start);
+    let piece = match cell.binary_search_by_key(&key, Piece::key) {
+        Ok(found) => &mut cell[found],
+        Err(at) => {
+            let (origin, cut, start) = key;
+            cell.insert(at, Piece { origin, cut, start, writes: Vec::new(), reads: Vec::new() });
+            &mut cell[at]
+        }
+    };
+    if writes { &mut piece.writes } else { &mut piece.reads }.push((*party, *extent));
+}
+
+/// True if whatever comes after a read comes after an earlier one of the same thread too.
+fn replaces(party: &Party, earlier: &Party) -> bool {
+    let (a, b) = (earlier.by.position, party.by.position);
+    a.thread == b.thread && (a.time < b.time || (a.time == b.time && !party.packs))
+}

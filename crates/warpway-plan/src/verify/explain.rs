@@ -1,0 +1,310 @@
+//! Problems become findings: which rule explains it best, and what would put it right.
+
+use std::collections::BTreeSet;
+
+use super::accesses::Mode;
+use super::cells::Party;
+use super::findings::{Findings, operation_at};
+use super::order::operation_place;
+use super::packets::region;
+use super::path::{Cause, Edge, Spot};
+use super::races::{Problem, Replay};
+use super::report::{Diagnostic, Place, Region};
+use super::trace::Trace;
+use crate::ir::{Action, BufferKind, ChannelType};
+use crate::repairs::OrderedPair;
+
+/// Reports every problem of a replay once, whatever the iteration of a pipeline.
+pub(super) fn report(trace: &Trace<'_>, replay: &mut Replay<'_, '_>, findings: &mut Findings) {
+    let mut seen = BTreeSet::new();
+    for problem in std::mem::take(&mut replay.problems) {
+        let explain = Explain { trace, replay };
+        let (kind, parties): (u8, Vec<&Party>) = match &problem {
+            Problem::Race(a, b) => (0, vec![a, b]),
+            Problem::NotStarted(party) => (1, vec![party]),
+            Problem::NotOver(party) => (2, vec![party]),
+            Problem::NotComplete(party) => (3, vec![party]),
+            Problem::Unwritten(party) => (4, vec![party]),
+        };
+        let places: Vec<_> = parties
+            .iter()
+            .map(|party| {
+                let place = operation_place(trace, party.by.block, party.by.step);
+                (place, party.mode, region(trace, &party.extent))
+            })
+            .collect();
+        if seen.insert((kind, places)) {
+            explain.problem(&problem, findings);
+        }
+    }
+}
+
+struct Explain<'a, 't, 'p> {
+    trace: &'t Trace<'p>,
+    replay: &'a Replay<'t, 'p>,
+}
+
+/// A finding in the making.
+struct General {
+    rule: u16,
+    message: String,
+    hint: String,
+    places: Vec<Place>,
+    region: Region,
+}
+
+impl General {
+    fn finding(self) -> Diagnostic {
+        let mut found = Diagnostic::error(self.rule, self.message).region(self.region).hint(self.hint);
+        found.places = self.places;
+        found
+    }
+}
+
+impl Explain<'_, '_, '_> {
+    fn problem(&self, problem: &Problem, findings: &mut Findings) {
+        match problem {
+            Problem::Race(a, b) => self.race(a, b, findings),
+            Problem::NotStarted(party) => {
+                let owner = party.extent.rank;
+                let general = General {
+                    rule: 507,
+                    message: format!("{} before rank {owner} is known to have started", self.act(party)),
+                    hint: format!("begin with a signal of rank {owner} and wait for it; relaxed is enough"),
+                    places: vec![self.place(party)],
+                    region: region(self.trace, &party.extent),
+                };
+                findings.repairs.start_handshake = true;
+                findings.push(general.finding());
+            }
+            Problem::NotOver(party) => {
+                let owner = party.extent.rank;
+                let general = General {
+                    rule: 508,
+                    message: format!(
+                        "{}, and nothing makes rank {owner} wait for it before it ends",
+                        self.act(party)
+                    ),
+                    hint: format!(
+                        "signal rank {owner} after it, with a nop before, and let a block of that rank wait"
+                    ),
+                    places: vec![self.place(party)],
+                    region: region(self.trace, &party.extent),
+                };
+                self.explained(party, Err(owner), general, findings);
+            }
+            Problem::NotComplete(party) => {
+                let general = General {
+                    rule: 511,
+                    message: format!(
+                        "{}, and the put may not be complete when the launch ends",
+                        self.act(party)
+                    ),
+                    hint: "flush the channel after the put, or wait for an answer of the peer".to_owned(),
+                    places: vec![self.place(party)],
+                    region: region(self.trace, &party.extent),
+                };
+                findings.repairs.flush_at_end = true;
+                findings.push(general.finding());
+            }
+            Problem::Unwritten(party) => {
+                let writers = self.replay.slots.writers(&party.extent);
+                // Packets that nobody writes are V608 on port channels.
+                if !writers.is_empty() {
+                    let general = General {
+                        rule: 602,
+                        message: format!("{}, of which only a part is written before", self.act(party)),
+                        hint: "write all packets of the range, cut as they are read".to_owned(),
+                        places: vec![self.place(party)],
+                        region: region(self.trace, &party.extent),
+                    };
+                    findings.push(general.finding());
+                }
+            }
+        }
+    }
+
+    fn race(&self, a: &Party, b: &Party, findings: &mut Findings) {
+        let ranks = (self.rank(a), self.rank(b));
+        let both = format!("{} by {} and {} by {}", mode(a), self.name(a), mode(b), self.name(b));
+        let blocks = (self.trace.blocks[a.by.block].block, self.trace.blocks[b.by.block].block);
+        let (first, second) = (self.name(a), self.name(b));
+        let (rule, hint) = if a.by.position == b.by.position || self.is_one_operation(a, b) {
+            (
+                501,
+                format!(
+                    "add a nop between them, so that all threads have done the {first} before the {second}"
+                ),
+            )
+        } else if a.channel.is_some()
+            && a.mode == Mode::Read
+            && ranks.0 == a.extent.rank
+            && b.mode == Mode::Write
+        {
+            (505, format!("flush the channel, or wait for an answer of the peer, before the {second}"))
+        } else if ranks.0 != ranks.1 {
+            let hint = format!(
+                "signal from rank {} after the {first}, with a nop between, and wait on rank {} before the {second}, with a nop between",
+                ranks.0, ranks.1
+            );
+            (503, hint)
+        } else if blocks.0 == blocks.1 {
+            (501, format!("add a nop between the {first} and the {second}"))
+        } else {
+            let hint = format!(
+                "add a barrier of blocks {} and {} before the {second}, or a semaphore released after the {first} and acquired before the {second}",
+                blocks.0, blocks.1
+            );
+            (502, hint)
+        };
+        let mut places = vec![self.place(a), self.place(b)];
+        if self.is_one_operation(a, b) {
+            for (place, party) in places.iter_mut().zip([a, b]) {
+                place.item = Some(party.by.item);
+            }
+        }
+        let (of_a, of_b) = (region(self.trace, &a.extent), region(self.trace, &b.extent));
+        let mut common = of_a;
+        if of_a.buffer == of_b.buffer {
+            common.chunks = (of_a.chunks.0.max(of_b.chunks.0), of_a.chunks.1.min(of_b.chunks.1));
+        }
+        let message = format!("{both} are not ordered");
+        let general = General { rule, message, hint, places, region: common };
+        if rule == 501 {
+            findings.push(general.finding());
+        } else {
+            self.explained(a, Ok(b), general, findings);
+        }
+    }
+
+    /// Reports with the reason, if there is one.
+    fn explained(&self, from: &Party, to: Result<&Party, u32>, general: General, findings: &mut Findings) {
+        let Some(paths) = &self.replay.order.paths else { return findings.push(general.finding()) };
+        let source = self.spot(from);
+        let target = to.map(|party| self.spot(party));
+        let target = target.as_ref().map_err(|rank| *rank);
+        let missing = |cause| paths.missing(self.trace, &source, target, cause).filter(|m| !m.is_empty());
+        if let Some([Edge::OtherChannel(step)]) = missing(Cause::OtherChannel).as_deref() {
+            let signal = self.trace.place(from.by.block, *step);
+            return findings.push(Diagnostic {
+                hint: "signal on the channel of the put, or flush it before the signal".to_owned(),
+                message: format!(
+                    "{}: the signal of {signal} goes over another channel than the put",
+                    general.message
+                ),
+                ..Diagnostic { rule: super::report::Rule(506), ..general.finding() }
+            });
+        }
+        if let Some(edges) = missing(Cause::Relaxed) {
+            return self.relaxed(from, to, &edges, general, findings);
+        }
+        if let Some([edge]) = missing(Cause::Nop).as_deref() {
+            let (where_, step) = match edge {
+                Edge::NopAfter(step) => ("after", *step),
+                Edge::NopBefore(step) => ("before", *step),
+                _ => return findings.push(general.finding()),
+            };
+            let place = self.trace.place(self.block_of(step), step);
+            let message = format!("{}: a nop is missing {where_} {place}", general.message);
+            let hint = format!("add a nop {where_} {place}");
+            let found = General { rule: 510, message, hint, ..general };
+            return findings.push(found.finding());
+        }
+        findings.push(general.finding());
+    }
+
+    fn relaxed(
+        &self,
+        from: &Party,
+        to: Result<&Party, u32>,
+        edges: &[Edge],
+        general: General,
+        findings: &mut Findings,
+    ) {
+        let mut names = Vec::new();
+        for edge in edges {
+            if let Edge::Relaxed { channel, signal, wait } = *edge {
+                let blocks = (self.block_of(signal), self.block_of(wait));
+                let places = (self.trace.place(blocks.0, signal), self.trace.place(blocks.1, wait));
+                // A wait hears what its peer says over the partner.
+                let partner = self.trace.channels[channel as usize].partner;
+                let channel = self.trace.channel_name(partner);
+                names.push(format!("{} and {} on {channel}", places.0, places.1));
+                let pair = OrderedPair {
+                    signal: operation_place(self.trace, blocks.0, signal),
+                    wait: operation_place(self.trace, blocks.1, wait),
+                };
+                let pairs = &mut findings.repairs.ordered_pairs;
+                if let Err(at) = pairs.binary_search(&pair) {
+                    pairs.insert(at, pair);
+                }
+            }
+        }
+        let over_switch = |party: &Party| match self.trace.steps[party.by.step].action {
+            Action::Data(data) => data.channel_type == Some(ChannelType::Switch),
+            _ => false,
+        };
+        let switch = over_switch(from) || to.is_ok_and(over_switch);
+        let message =
+            format!("{}: the pair that could order it is relaxed ({})", general.message, names.join("; "));
+        let hint = "use signal and wait in place of rlxsignal and rlxwait".to_owned();
+        findings.push(General { rule: if switch { 905 } else { 504 }, message, hint, ..general }.finding());
+    }
+
+    fn spot(&self, party: &Party) -> Spot {
+        Spot {
+            block: party.by.block,
+            step: party.by.step,
+            segment: party.by.position.time,
+            request: party.channel.and_then(|_| self.replay.order.request_node(party.by.position)),
+            channel: party.channel,
+        }
+    }
+
+    /// The block of a step.
+    fn block_of(&self, step: usize) -> usize {
+        self.trace.blocks.partition_point(|block| block.steps.end <= step)
+    }
+
+    fn is_one_operation(&self, a: &Party, b: &Party) -> bool {
+        a.by.step == b.by.step
+    }
+
+    fn rank(&self, party: &Party) -> u32 {
+        self.trace.blocks[party.by.block].rank
+    }
+
+    fn place(&self, party: &Party) -> Place {
+        self.trace.place(party.by.block, party.by.step)
+    }
+
+    fn name(&self, party: &Party) -> &'static str {
+        match operation_at(self.trace.plan(), &self.place(party)).map(|o| &o.action) {
+            Some(Action::Data(data)) => data.kind.name(),
+            _ => "operation",
+        }
+    }
+
+    /// `put writes chunk 1 of the output of rank 1`.
+    fn act(&self, party: &Party) -> String {
+        let Region { rank, buffer, chunks } = region(self.trace, &party.extent);
+        let buffer = match buffer {
+            BufferKind::Input => "input",
+            BufferKind::Output => "output",
+            BufferKind::Scratch => "scratch",
+        };
+        let chunks = match chunks {
+            (first, end) if end == first + 1 => format!("chunk {first}"),
+            (first, end) => format!("chunks {first} to {}", end.saturating_sub(1)),
+        };
+        let verb = if party.mode == Mode::Read { "reads" } else { "writes" };
+        format!("{} {verb} {chunks} of the {buffer} of rank {rank}", self.name(party))
+    }
+}
+
+fn mode(party: &Party) -> &'static str {
+    match party.mode {
+        Mode::Read => "read",
+        Mode::Write => "write",
+    }
+}

@@ -1,0 +1,207 @@
+//! What must hold between launches: scratch is not touched while a slower rank still uses it (V509, V604), and
+//! whether other plans may use the same scratch (V612).
+//!
+//! Every way from one launch to the next leads over the end of a rank's launch and the start of its next one. So
+//! one launch tells it all: an access comes before another of the next launch if it comes before the end of some
+//! rank whose start comes before the other. With double buffering two such steps lie between.
+
+use std::collections::BTreeMap;
+
+use super::accesses::Mode;
+use super::cells::Party;
+use super::clock::{Knowledge, Position, RankSet, Thread};
+use super::findings::Findings;
+use super::options::Options;
+use super::packets::region;
+use super::races::Replay;
+use super::report::{Diagnostic, Place};
+use super::scale::Cut;
+use super::slots::Write;
+use super::trace::Trace;
+use crate::ir::Form;
+
+/// The rules about reuse.
+pub(super) fn check(
+    trace: &Trace<'_>,
+    replay: &Replay<'_, '_>,
+    options: &Options<'_>,
+    findings: &mut Findings,
+) {
+    // With a closing handshake every rank has ended before any starts again.
+    if trace.repairs.closing_handshake {
+        return;
+    }
+    let launches = Launches { double: trace.plan().double_scratch, ends: &replay.ends };
+    if options.checks(5) {
+        raw_reuse(trace, &launches, &replay.scratch, findings);
+    }
+    if !options.checks(6) {
+        return;
+    }
+    for write in &replay.slots.writes {
+        packet_reuse(trace, &launches, write, findings);
+    }
+    if !findings.repairs.closing_handshake {
+        sharing(trace, &launches, replay, findings);
+    }
+}
+
+/// From one launch to the next that uses the same part of the scratch.
+struct Launches<'a> {
+    double: bool,
+    ends: &'a [Knowledge],
+}
+
+impl Launches<'_> {
+    /// The ranks whose end comes before something in the next launch on the same scratch, that comes after the
+    /// start of `started`.
+    fn ended(&self, started: &RankSet, of: fn(&Knowledge) -> &RankSet) -> RankSet {
+        if !self.double {
+            return started.clone();
+        }
+        let between = started.iter().filter_map(|rank| self.ends.get(rank as usize));
+        between.fold(started.clone(), |all, end| all.union(of(end)))
+    }
+
+    /// True if a position comes before the end of one of these ranks.
+    fn is_over(&self, at: Position, ended: &RankSet) -> bool {
+        ended.iter().any(|rank| self.ends.get(rank as usize).is_some_and(|end| end.clock.covers(at)))
+    }
+}
+
+/// Accesses of one thread to one piece: the last of them is the hardest to come after, the first the hardest to
+/// come before.
+struct Uses {
+    last: Party,
+    first: Party,
+    started: RankSet,
+}
+
+/// One piece of one item.
+type Piece = (u64, Cut, u64);
+
+fn raw_reuse(
+    trace: &Trace<'_>,
+    launches: &Launches<'_>,
+    scratch: &[(Party, RankSet)],
+    findings: &mut Findings,
+) {
+    let mut by_owner: BTreeMap<u32, BTreeMap<(Piece, Thread, Mode), Uses>> = BTreeMap::new();
+    for (party, started) in scratch.iter().filter(|(party, _)| !party.extent.is_empty()) {
+        let extent = party.extent;
+        let key = ((extent.origin, extent.cut, extent.start), party.by.position.thread, party.mode);
+        let uses = by_owner.entry(extent.rank).or_default().entry(key);
+        let uses = uses.or_insert_with(|| Uses { last: *party, first: *party, started: started.clone() });
+        if party.by.position.time > uses.last.by.position.time {
+            uses.last = *party;
+        }
+        if party.by.position.time < uses.first.by.position.time {
+            (uses.first, uses.started) = (*party, started.clone());
+        }
+    }
+    for pieces in by_owner.into_values() {
+        // In order of where the items begin; items that meet are compared.
+        let list: Vec<Uses> = pieces.into_values().collect();
+        let mut active: Vec<&Uses> = Vec::new();
+        for next in &list {
+            active.retain(|other| other.last.extent.whole().1 > next.first.extent.origin);
+            for other in &active {
+                reuse_pair(trace, launches, other, next, findings);
+                reuse_pair(trace, launches, next, other, findings);
+            }
+            active.push(next);
+        }
+    }
+}
+
+/// `earlier` of one launch, `later` of the next.
+fn reuse_pair(
+    trace: &Trace<'_>,
+    launches: &Launches<'_>,
+    earlier: &Uses,
+    later: &Uses,
+    findings: &mut Findings,
+) {
+    let (a, b) = (&earlier.last, &later.first);
+    let ranks = (trace.blocks[a.by.block].rank, trace.blocks[b.by.block].rank);
+    if ranks.0 == ranks.1 || (a.mode, b.mode) == (Mode::Read, Mode::Read) || !a.extent.meets(&b.extent) {
+        return;
+    }
+    let ended = launches.ended(&later.started, |end| &end.started);
+    if launches.is_over(a.by.position, &ended) {
+        return;
+    }
+    let next = if launches.double { "next but one" } else { "next" };
+    let message =
+        format!("scratch of rank {} may still be in use when the {next} launch reaches it", a.extent.rank);
+    let hint =
+        format!("let rank {} know at its end, or before the access, that rank {} is done", ranks.1, ranks.0);
+    let found = Diagnostic::error(509, message)
+        .at(trace.place(a.by.block, a.by.step))
+        .at(trace.place(b.by.block, b.by.step))
+        .region(region(trace, &a.extent));
+    findings.push(found.hint(hint));
+    findings.repairs.closing_handshake = true;
+}
+
+fn packet_reuse(trace: &Trace<'_>, launches: &Launches<'_>, write: &Write, findings: &mut Findings) {
+    let owner = write.extent.rank;
+    let end_of_owner = RankSet::of(std::iter::once(owner));
+    // A proxy may read on after the end.
+    let over_at_end = write.readers.iter().all(|r| launches.is_over(r.by.position, &end_of_owner));
+    let is_proven = write.known.iter().all(|known| {
+        let executed = launches.ended(&known.knowledge.executed, |end| &end.executed);
+        let started = launches.ended(&known.knowledge.started, |end| &end.started);
+        (over_at_end && executed.contains(owner))
+            || write.readers.iter().all(|r| launches.is_over(r.by.position, &started))
+    });
+    if is_proven {
+        return;
+    }
+    let next = if launches.double { "next but one" } else { "next" };
+    let message =
+        format!("the {next} launch may write these packets again while rank {owner} still reads them");
+    let hint = format!("let rank {owner} answer, or use double buffering");
+    let found = Diagnostic::error(604, message).at(trace.place(write.by.block, write.by.step));
+    findings.push(found.region(region(trace, &write.extent)).hint(hint));
+    findings.repairs.closing_handshake = true;
+}
+
+/// V612: the first pair of ranks of each area that do not know enough of each other.
+fn sharing(trace: &Trace<'_>, launches: &Launches<'_>, replay: &Replay<'_, '_>, findings: &mut Findings) {
+    let n_ranks = trace.plan().n_ranks();
+    let mut known: BTreeMap<(Form, u32), RankSet> = BTreeMap::new();
+    let mut used = [false; 2];
+    let mut meet = |form, block: usize, set: &RankSet| {
+        let of_rank = known.entry((form, trace.blocks[block].rank));
+        of_rank.and_modify(|all| *all = all.intersection(set)).or_insert_with(|| set.clone());
+    };
+    for (party, started) in &replay.scratch {
+        used[0] = true;
+        if party.mode == Mode::Write {
+            meet(Form::Raw, party.by.block, started);
+        }
+    }
+    for write in &replay.slots.writes {
+        used[1] = true;
+        write.known.iter().for_each(|k| meet(Form::Packets, write.by.block, &k.knowledge.executed));
+    }
+    for (form, used) in [Form::Raw, Form::Packets].into_iter().zip(used) {
+        let knows = |rank: u32| match (launches.double, launches.ends.get(rank as usize)) {
+            (true, Some(end)) if form == Form::Raw => Some(&end.started),
+            (true, Some(end)) => Some(&end.executed),
+            _ => known.get(&(form, rank)),
+        };
+        let gap = (0..n_ranks).filter(|_| used).find_map(|rank| {
+            let known = knows(rank)?;
+            (0..n_ranks).find(|peer| *peer != rank && !known.contains(*peer)).map(|peer| (rank, peer))
+        });
+        if let Some((rank, peer)) = gap {
+            let area = if form == Form::Raw { "raw" } else { "packet" };
+            let message = format!(
+                "the {area} scratch is not for other plans: rank {rank} does not know that rank {peer} is done with the launch before"
+            );
+            findings.push(Diagnostic::info(612, message).at(Place::rank(rank)));
+        }
+    }
+}
