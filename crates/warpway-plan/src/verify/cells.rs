@@ -24,6 +24,17 @@ pub(super) struct Party {
     pub(super) packs: bool,
 }
 
+/// Two accesses that touch the same units. Extents are those of the memory, where buffers may be moved.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Meeting<'a> {
+    pub(super) earlier: &'a Party,
+    pub(super) at: &'a Extent,
+    /// Of the one that comes now.
+    pub(super) extent: &'a Extent,
+    /// What both touch.
+    pub(super) region: (u64, u64),
+}
+
 /// Accesses with the same piece of the same item.
 #[derive(Debug)]
 struct Piece {
@@ -101,13 +112,13 @@ impl Memory {
         Some((rank * 3 + space, extent.moved(by)?))
     }
 
-    /// Enters an access. `is_ordered` says whether an earlier one comes before it, at given units; `conflict`
-    /// hears of those that do not. Extents are those of the memory.
+    /// Enters an access. `is_ordered` says whether an earlier one comes before it; `conflict` hears of those that
+    /// do not.
     pub(super) fn enter(
         &mut self,
         party: &Party,
         form: Form,
-        is_ordered: &mut dyn FnMut(&Party, &Extent, (u64, u64), &Extent) -> bool,
+        is_ordered: &mut dyn FnMut(&Meeting<'_>) -> bool,
         conflict: &mut dyn FnMut(&Party),
     ) {
         let Some((space, extent)) = self.locate(&party.extent, form) else { return };
@@ -128,7 +139,7 @@ fn enter_cell(
     cell: &mut Vec<Piece>,
     party: &Party,
     extent: &Extent,
-    is_ordered: &mut dyn FnMut(&Party, &Extent, (u64, u64), &Extent) -> bool,
+    is_ordered: &mut dyn FnMut(&Meeting<'_>) -> bool,
     conflict: &mut dyn FnMut(&Party),
 ) {
     let writes = party.mode == Mode::Write;
@@ -141,7 +152,7 @@ fn enter_cell(
         let covers = same || extent.is_uncut();
         let mut check = |(earlier, at): &(Party, Extent)| {
             let Some(region) = at.common(extent) else { return true };
-            let ordered = is_ordered(earlier, at, region, extent);
+            let ordered = is_ordered(&Meeting { earlier, at, extent, region });
             if !ordered {
                 conflict(earlier);
             }
@@ -163,7 +174,8 @@ fn enter_cell(
             piece.reads.retain(|(earlier, at)| {
                 seen += 1;
                 let region = (at.start.max(extent.start), at.end.min(extent.end));
-                seen <= recent || !(replaces(party, earlier) || is_ordered(earlier, at, region, extent))
+                seen <= recent
+                    || !(replaces(party, earlier) || is_ordered(&Meeting { earlier, at, extent, region }))
             });
         }
     }

@@ -3,7 +3,7 @@
 //! may not be complete (V511).
 
 use super::accesses::{Access, Mode, waits_for_packets};
-use super::cells::{Memory, Party};
+use super::cells::{Meeting, Memory, Party};
 use super::clock::{Knowledge, Position, RankSet};
 use super::explain;
 use super::extent::Extent;
@@ -235,9 +235,7 @@ impl Run<'_, '_> {
         }
         let slots = &self.replay.slots;
         let mut conflicts = Vec::new();
-        let mut is_ordered = |earlier: &Party, at: &Extent, region: (u64, u64), extent: &Extent| {
-            comes_before(slots, earlier, at, region, &party, extent, &view)
-        };
+        let mut is_ordered = |meeting: &Meeting<'_>| comes_before(slots, meeting, &party, &view);
         self.memory.enter(&party, access.form, &mut is_ordered, &mut |earlier| conflicts.push(*earlier));
         for earlier in conflicts {
             self.problem(Problem::Race(earlier, party));
@@ -371,17 +369,9 @@ fn writes_packets(data: &DataOperation) -> bool {
     data.kind.uses_packets() && !matches!(data.kind, DataKind::UnpackPackets | DataKind::ReducePackets)
 }
 
-/// True if `earlier` comes before `party` at all units `region` that both have in common. Extents are those of the
-/// memory in which they meet.
-fn comes_before(
-    slots: &Slots,
-    earlier: &Party,
-    at: &Extent,
-    region: (u64, u64),
-    party: &Party,
-    extent: &Extent,
-    view: &View<'_>,
-) -> bool {
+/// True if the earlier access comes before `party` at all units that both touch.
+fn comes_before(slots: &Slots, meeting: &Meeting<'_>, party: &Party, view: &View<'_>) -> bool {
+    let Meeting { earlier, at, extent, region } = *meeting;
     let position = earlier.by.position;
     if earlier.by.step == party.by.step {
         // Threads do the items of a step in list order, each always at the same place of the item.
