@@ -341,6 +341,24 @@ fn pieces_of_another_cut_must_hold_the_same() {
     assert_eq!(same, ["V701: rank 0 output chunk 0 holds in(0,0) instead of in(0,1)"]);
 }
 
+/// Both are cut for two blocks, but one of them as two chunks: their halves are not the same.
+#[test]
+fn items_of_other_chunks_are_cut_differently() {
+    let act = |op: Op, members| Act { rank: 0, op, members, unit: None };
+    let story = |first: u64, size: u64| Story {
+        acts: vec![
+            act(op(DataKind::Copy, &[At(0, I, 0, 3)], &[At(0, S, 0, 3)]), 1),
+            act(op(DataKind::Copy, &[At(0, I, 1, 2)], &[At(0, S, 0, 2)]), 2),
+            act(op(DataKind::Copy, &[At(0, S, first, size)], &[At(0, O, first, size)]), 2),
+        ],
+        phases: vec![(0, vec![0]), (1, vec![0]), (2, vec![0]), (1, vec![1]), (2, vec![1])],
+    };
+    assert_eq!(judge(&story(0, 2), 0), (true, true));
+    // Whether the second block has what it reads depends on how chunks are counted into items.
+    assert!(!judge(&story(0, 1), 0).0);
+    assert!(!judge(&story(1, 1), 0).0);
+}
+
 /// The value of rank 0's input chunk 0 ends in chunk 0 of rank 1's output, by every way there is.
 #[test]
 fn ways_to_move() {
