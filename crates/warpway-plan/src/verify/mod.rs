@@ -12,7 +12,9 @@
 //! | `schedule.rs`, `packets_ready.rs` | one run with maximal progress |
 //! | `explore.rs`, `deadlock.rs` | other orders, and why blocks stay blocked: V4 |
 //! | `pairing.rs` | signals, waits, barriers, semaphores: V3 |
-//! | `symbolic.rs`, `values.rs`, `memory.rs`, `goal.rs`, `result.rs` | what it computes, and whether that is its goal: V7 |
+//! | `symbolic.rs`, `values.rs`, `memory.rs` | what it computes: V7 |
+//! | `goal.rs`, `result.rs`, `writers.rs` | whether that is what its collective promises, and who spoilt it |
+//! | `in_place.rs` | where input and output lie if they are one memory |
 //! | `fold_roles.rs` | what an average asks of each fold |
 //! | `limits.rs`, `switch.rs` | what executors and devices hold: V8; multicast groups: V9 |
 //! | `clock.rs`, `order.rs`, `slots.rs` | what comes before what: synchronisation, packets |

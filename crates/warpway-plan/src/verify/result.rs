@@ -214,7 +214,8 @@ impl<'t, 'p> Check<'t, 'p> {
         if !complete {
             let mut balance: BTreeMap<(u32, u64), (u64, u64)> = BTreeMap::new();
             for contribution in found.iter() {
-                balance.entry(shift(contribution)).or_default().0 += contribution.count;
+                let found = &mut balance.entry(shift(contribution)).or_default().0;
+                *found = found.saturating_add(contribution.count);
             }
             match wanted {
                 Wanted::FoldOfAll { offset } => {

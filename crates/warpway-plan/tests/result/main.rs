@@ -5,6 +5,7 @@ mod algorithms;
 mod averages;
 mod collectives;
 mod faults;
+mod large;
 mod order;
 mod pieces;
 mod program;

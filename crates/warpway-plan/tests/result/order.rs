@@ -71,7 +71,7 @@ fn rounding_between_is_another_tree() {
 }
 
 /// A ring: chunk k goes round and is folded at each rank, then the result goes round.
-fn ring(n: u32) -> Program {
+pub(crate) fn ring(n: u32) -> Program {
     let mut p = Program::new(Collective::AllReduce, n, 1, [u64::from(n), u64::from(n), u64::from(n)]);
     let chunk = |rank: u32, step: u32| u64::from((rank + 2 * n - step) % n);
     for step in 0..n - 1 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use warpway_plan::verify::{Goal, Options};
-use warpway_plan::{BufferKind, Collective, DataKind, Plan};
+use warpway_plan::{BufferKind, Collective, DataKind, Plan, SizeIds};
 
 use crate::collectives::{found_with, report};
 use crate::program::{ALL, At, I, O, Op, Program, S, op};
@@ -357,6 +357,17 @@ fn items_of_other_chunks_are_cut_differently() {
     // Whether the second block has what it reads depends on how chunks are counted into items.
     assert!(!judge(&story(0, 1), 0).0);
     assert!(!judge(&story(1, 1), 0).0);
+    // Sized plans cut every chunk by itself, so there the halves are the same.
+    let mut plan = story(1, 1).plan();
+    for rank in &mut plan.ranks {
+        let ids = || vec![0; CHUNKS as usize];
+        rank.size_ids = Some(SizeIds { input: ids(), output: ids(), scratch: ids() });
+    }
+    let goal = |_: &Plan, rank: u32, chunk: u64| match (rank, chunk) {
+        (0, 1) => Goal::Input { rank: 0, chunk: 2 },
+        _ => Goal::Any,
+    };
+    assert_eq!(found_with(&plan, &Options { goal: Some(&goal), ..Options::default() }), [""; 0]);
 }
 
 /// The value of rank 0's input chunk 0 ends in chunk 0 of rank 1's output, by every way there is.
