@@ -44,7 +44,7 @@ pub(crate) fn insert(steps: Vec<Step>, scope: &Scope<'_>) -> Vec<Step> {
         if scope.compat == Compat::None {
             touched.clear();
             accesses(&step, scope, Model::Exact, &mut touched);
-            conflict |= touched.iter().any(|access| exact.conflicts(at, access));
+            conflict |= exact.conflicts_with_any(at, &touched);
             if conflict {
                 exact.clear();
             }
@@ -68,7 +68,7 @@ struct History {
     buffers: [Intervals<Touch>; 3],
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 struct Touch {
     step: usize,
     write: bool,
@@ -83,6 +83,27 @@ impl History {
     fn conflicts(&self, step: usize, access: &Access) -> bool {
         let touches = self.buffers[slot(access.buffer)].overlapping(access.chunks.clone());
         touches.into_iter().any(|(_, touch)| touch.step != step && (touch.write || access.write))
+    }
+
+    /// The same for all accesses of a step at once. They are joined first, so that many accesses to one run of chunks
+    /// look at what is known of it once.
+    fn conflicts_with_any(&self, step: usize, accesses: &[Access]) -> bool {
+        if accesses.len() <= 4 {
+            return accesses.iter().any(|access| self.conflicts(step, access));
+        }
+        for buffer in BufferKind::ALL {
+            for write in [false, true] {
+                let mut joined = Intervals::default();
+                for access in accesses.iter().filter(|a| (a.buffer, a.write) == (buffer, write)) {
+                    joined.insert(access.chunks.clone(), ());
+                }
+                let mut ranges = joined.iter().map(|(chunks, ())| Access { buffer, chunks, write });
+                if ranges.any(|access| self.conflicts(step, &access)) {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     fn record(&mut self, step: usize, access: &Access) {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges of one buffer. Putting a range in replaces what it covers, so n steps take n log n.
+/// Ranges of one buffer. Putting a range in replaces what it covers, so n steps take n log n. Ranges that touch and have
+/// equal values are one.
 #[derive(Debug, Clone)]
 pub(crate) struct Intervals<T> {
     /// End and value by start.
@@ -16,7 +17,7 @@ impl<T> Default for Intervals<T> {
     }
 }
 
-impl<T: Clone> Intervals<T> {
+impl<T: Clone + PartialEq> Intervals<T> {
     pub(crate) fn clear(&mut self) {
         self.ranges.clear();
     }
@@ -34,10 +35,28 @@ impl<T: Clone> Intervals<T> {
 
     /// Gives a range a value, and takes it away from whatever covered it.
     pub(crate) fn insert(&mut self, range: Range<u64>, value: T) {
-        self.remove(range.clone());
-        if range.start < range.end {
-            self.ranges.insert(range.start, (range.end, value));
+        if range.is_empty() {
+            return;
         }
+        self.remove(range.clone());
+        let Range { mut start, mut end } = range;
+        if let Some((left, (left_end, left_value))) = self.ranges.range(..start).next_back()
+            && (*left_end, left_value) == (start, &value)
+        {
+            start = *left;
+        }
+        if let Some((right_end, right_value)) = self.ranges.get(&end)
+            && *right_value == value
+        {
+            let right = std::mem::replace(&mut end, *right_end);
+            self.ranges.remove(&right);
+        }
+        self.ranges.insert(start, (end, value));
+    }
+
+    /// All ranges in ascending order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Range<u64>, &T)> {
+        self.ranges.iter().map(|(start, (end, value))| (*start..*end, value))
     }
 
     /// Takes a range away from whatever covers it.
@@ -78,6 +97,8 @@ mod tests {
                     prop_assert_eq!(found.next().map(|(_, value)| *value), *expected);
                     prop_assert!(found.next().is_none());
                 }
+                let ranges: Vec<_> = intervals.iter().collect();
+                prop_assert!(ranges.windows(2).all(|pair| pair[0].0.end < pair[1].0.start || pair[0].1 != pair[1].1));
                 let all = intervals.overlapping(0..64).map(|(range, _)| range.end - range.start).sum::<u64>();
                 prop_assert_eq!(all as usize, array.iter().flatten().count());
             }

@@ -59,23 +59,30 @@ fn readers(program: &Program) -> BTreeMap<(u32, BufferKind), Intervals<Reader>> 
         let alias = program.options().shape.alias(rank);
         for (number, block) in (0..).zip(&entry.blocks) {
             let view = View { program, rank, alias, block };
+            let mut own: BTreeMap<(u32, BufferKind), Intervals<()>> = BTreeMap::new();
             for step in crate::builder::flat(&block.steps) {
                 let StepAction::Data(data) = &step.action else { continue };
                 for (owner, buffer, range) in view.reads(&data.operation) {
-                    let mine = Reader::One(rank, number);
-                    let intervals = readers.entry((owner, buffer)).or_default();
-                    let others: Vec<Range<u64>> = intervals
-                        .overlapping(range.clone())
-                        .filter(|(_, reader)| **reader != mine)
-                        .map(|(other, _)| other.start.max(range.start)..other.end.min(range.end))
-                        .collect();
-                    intervals.insert(range, mine);
-                    others.into_iter().for_each(|other| intervals.insert(other, Reader::Several));
+                    own.entry((owner, buffer)).or_default().insert(range, ());
                 }
+            }
+            for (place, ranges) in own {
+                let all = readers.entry(place).or_default();
+                ranges.iter().for_each(|(range, ())| add_reader(all, range, Reader::One(rank, number)));
             }
         }
     }
     readers
+}
+
+/// A range that a block reads; it has not named any of it before.
+fn add_reader(all: &mut Intervals<Reader>, range: Range<u64>, reader: Reader) {
+    let shared: Vec<Range<u64>> = all
+        .overlapping(range.clone())
+        .map(|(other, _)| other.start.max(range.start)..other.end.min(range.end))
+        .collect();
+    all.insert(range, reader);
+    shared.into_iter().for_each(|range| all.insert(range, Reader::Several));
 }
 
 /// Operations of one block, seen as places.
@@ -158,7 +165,7 @@ impl Live<'_> {
             all.is_some_and(|all| all.overlapping(range.clone()).any(|(_, reader)| *reader != me));
         let own = self.ranges.get(buffer);
         let by_me = own.is_some_and(|own| own.overlapping(range.clone()).next().is_some());
-        by_caller || by_others || by_me
+        by_caller || by_me || by_others
     }
 
     fn pass(&mut self, operation: &DataOperation) {

@@ -395,18 +395,3 @@ fn nothing_is_joined_without_fusion() {
     let expected = ["put i0 -> remote0:0", "put i1 -> remote0:1", "nop", "nop", "signal [0]", "nop"];
     assert_eq!(t.shown(), expected);
 }
-
-/// Joining n operations takes n steps, not n².
-#[test]
-fn a_union_of_many_is_one_operation() {
-    let n = 20_000;
-    let mut p =
-        warpway_plan::Program::new(ProgramOptions::new("many", CollectiveShape::test(2, n, n))).unwrap();
-    let channel = p.memory_channel(0, 1).unwrap();
-    for at in 0..n {
-        let (to, from) = (p.output(1).unwrap().chunk(at..=at), p.input(0).unwrap().chunk(at..=at));
-        p.put(channel, to.unwrap(), from.unwrap(), 0).unwrap();
-    }
-    let plan = p.finish().unwrap();
-    assert_eq!(plan.operations().count(), 1);
-}

@@ -9,7 +9,8 @@ use crate::passes::{Compat, WarningKind};
 /// Where an operation stores to, so that a union of n items takes n log n.
 #[derive(Default)]
 pub(super) struct Targets {
-    places: HashMap<Place, Intervals<()>>,
+    /// The start of a range is its value, so that ranges of different items stay apart.
+    places: HashMap<Place, Intervals<u64>>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -36,7 +37,7 @@ impl Targets {
 
     fn add(&mut self, reference: &Reference) {
         let range = reference.index()..reference.index().saturating_add(reference.size());
-        self.places.entry(place(reference)).or_default().insert(range, ());
+        self.places.entry(place(reference)).or_default().insert(range, reference.index());
     }
 
     fn overlap(&self, reference: &Reference) -> Overlap {
@@ -44,7 +45,7 @@ impl Targets {
         let Some(intervals) = self.places.get(&place(reference)) else { return Overlap::None };
         match intervals.overlapping(range.clone()).next() {
             None => Overlap::None,
-            Some((found, ())) if found == range => Overlap::Same,
+            Some((found, _)) if found == range => Overlap::Same,
             Some(_) => Overlap::Partial,
         }
     }
