@@ -1,6 +1,7 @@
 //! Plans as JSON.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod large;
 mod malformed;
 mod round_trip;
 mod rules;
