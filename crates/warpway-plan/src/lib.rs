@@ -38,7 +38,7 @@ pub use builder::{
 pub use check::Finding;
 pub use data_type::{DataType, UnknownDataType};
 pub use ir::*;
-pub use json::{PlanIdentity, ReadError, ReadPlan, Style};
+pub use json::{PlanIdentity, ReadError, ReadPlan, Style, plan_schema};
 pub use layout::{
     Alias, AreaBytes, ChunkTable, Extent, Geometry, LayoutError, LayoutRequest, MessageLayout, MessageSizes,
     Piece, Pieces, Placement, REUSED_SCRATCH_BYTES, SizeRows, split,

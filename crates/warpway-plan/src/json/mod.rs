@@ -8,9 +8,11 @@ mod identity;
 mod read;
 mod read_operation;
 mod records;
+mod schema;
 mod slot;
 mod write;
 
 pub use identity::PlanIdentity;
 pub use read::{ReadError, ReadPlan};
+pub use schema::plan_schema;
 pub use write::Style;

@@ -5,6 +5,7 @@ mod large;
 mod malformed;
 mod round_trip;
 mod rules;
+mod schema;
 mod shared;
 
 use std::path::PathBuf;
