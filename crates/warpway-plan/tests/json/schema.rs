@@ -53,8 +53,8 @@ fn validate(root: &Value, schema: &Value, value: &Value, path: &str) -> Result<(
                 }
             }
             "required" => {
-                let keys = rule.as_array().unwrap().iter().map(|key| key.as_str().unwrap());
-                for key in keys.filter(|key| value.is_object() && value.get(key).is_none()) {
+                let mut keys = rule.as_array().unwrap().iter().map(|key| key.as_str().unwrap());
+                if let Some(key) = keys.find(|key| value.is_object() && value.get(key).is_none()) {
                     return fail(&format!("no {key}"));
                 }
             }
