@@ -19,6 +19,9 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.package.is_empty() && arguments.runner.is_empty() {
         step("documentation samples", cargo("test").args(["--workspace", "--doc", "--quiet"]))?;
+        // Only then are the loops the vector code that ships.
+        let optimised = ["--release", "--package", "warpway-host", "--lib", "--quiet", "numeric"];
+        step("arithmetic, optimised", cargo("test").args(optimised))?;
     }
     let mut suites = if answers(cargo("nextest").arg("--version")) {
         let mut command = cargo("nextest");

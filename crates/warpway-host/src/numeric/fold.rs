@@ -28,7 +28,25 @@ pub struct FoldSource {
 /// A fold of one data type by one operator. Cheap to copy; made once per launch.
 ///
 /// Sources enter in the order given, in `float32` (`float64` for itself; integers wrap in their type),
-/// and the result is rounded once, to nearest even. NaN results are canonical.
+/// and the result is rounded once, to nearest even. NaN results are canonical. The bits are the same on
+/// every processor and whatever the thread has set for its floating-point unit.
+///
+/// ```
+/// use std::num::NonZeroU32;
+/// use std::ptr::NonNull;
+///
+/// use warpway_host::{FoldKernel, FoldSource};
+/// use warpway_plan::{DataType, ReduceOp};
+///
+/// let mut a = [1.0f32, 2.0, 3.0];
+/// let b = [0.5f32, 0.5, -3.0];
+/// let result = NonNull::from(&mut a).cast();
+/// let sources = [result, NonNull::from(&b).cast()].map(|address| FoldSource { address, input: true });
+/// let sum = FoldKernel::new(DataType::Float32, ReduceOp::Sum, NonZeroU32::MIN);
+/// // SAFETY: both arrays live and have 12 bytes; the destination is exactly the first source.
+/// unsafe { sum.fold_into(&sources, 12, true, &[result]) };
+/// assert_eq!(a, [1.5, 2.5, 0.0]);
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct FoldKernel {
     kernel: Kernel,
@@ -38,7 +56,7 @@ pub struct FoldKernel {
 
 impl FoldKernel {
     /// Bytes of the tiles that [`fold`](Self::fold) hands out, but for the last one: whole elements of every
-    /// type, whole packets, and at home in a first-level cache together with as much of two sources.
+    /// type, whole packets, and at home in a first-level cache together with as much of several sources.
     pub const TILE: usize = 4 << 10;
 
     /// Chooses the loop. `ranks` is what a mean divides by; other operators ignore it.

@@ -151,7 +151,7 @@ pub(super) trait Divide: Number + Element {
     fn divide(self, ranks: u32) -> Self;
 }
 
-/// By floats, which have vector instructions for it: six to ten times as fast. With a of less than as many bits
+/// By floats, which have vector instructions for it: two to three times as fast. With a of less than as many bits
 /// as the float has, the quotient is rounded by less than 1/n, the least distance of a/n from an integer
 /// that it does not equal; so truncation never sees the wrong side of one.
 macro_rules! divide_by_floats {
