@@ -19,8 +19,13 @@ type At = (usize, usize);
 type Stuck = BTreeMap<usize, (usize, Blocker)>;
 
 /// Explains the blocked blocks of a run, or of another order in which the plan does not end. Returns true if there
-/// are any.
-pub(super) fn check(trace: &Trace<'_>, schedule: &Schedule, findings: &mut Findings) -> bool {
+/// are any. Barriers (rank, number) that have been `explained` already are not told again.
+pub(super) fn check(
+    trace: &Trace<'_>,
+    schedule: &Schedule,
+    mut explained: BTreeSet<(u32, u32)>,
+    findings: &mut Findings,
+) -> bool {
     let other;
     let blocked = if schedule.blocked.is_empty() {
         other = explore::other_orders(trace, findings).unwrap_or_default();
@@ -33,7 +38,6 @@ pub(super) fn check(trace: &Trace<'_>, schedule: &Schedule, findings: &mut Findi
     }
     let providers = Providers::of(trace, blocked);
     let mut waits_for: BTreeMap<usize, Vec<At>> = BTreeMap::new();
-    let mut explained = BTreeSet::new();
     for (&block, &(step, blocker)) in blocked {
         let mut who = providers.of_blocker(trace, block, blocker);
         // All of a barrier's blocks must come.
@@ -127,7 +131,13 @@ impl Providers {
             Blocker::Semaphore { id } => self.releases.get(&(rank, id)),
             Blocker::Packets { read, missing } => self.packets.get(&(read.extent.rank, missing)),
         };
-        list.into_iter().flatten().map(|(block, step)| (*block, *step)).collect()
+        let mut who: Vec<At> = list.into_iter().flatten().map(|(block, step)| (*block, *step)).collect();
+        // Itself only if there is nobody else; at a barrier never.
+        let is_barrier = matches!(blocker, Blocker::Barrier { .. });
+        if is_barrier || who.len() > 1 {
+            who.retain(|at| at.0 != block);
+        }
+        who
     }
 }
 

@@ -102,7 +102,7 @@ fn groups(topology: &Topology<'_>, findings: &mut Findings) {
         if group.member >= group.size {
             let message = format!("member {} of a group of {} blocks", group.member, group.size);
             findings.push(Diagnostic::error(211, message).at(site.place()));
-            continue;
+            return;
         }
         let references = data.sources.iter().chain(&data.destinations);
         let key = GroupKey {

@@ -68,6 +68,8 @@ pub use options::{DeviceLimits, Goal, GoalFn, Options, Profile, Target};
 pub use report::{Diagnostic, OpPath, Place, Region, Report, Rule, Severity, Sizes, Verdict};
 pub use verified::{NotAccepted, VerifiedPlan};
 
+use std::collections::BTreeSet;
+
 use findings::Findings;
 use schedule::Schedule;
 use trace::Trace;
@@ -103,7 +105,7 @@ fn examine(plan: &Plan, options: &Options<'_>, repairs: &Repairs) -> (Findings, 
     examine_form(&topology, options, &mut findings);
     // What refers to nothing cannot run.
     let mut sizes = Sizes::Any;
-    if !findings.has_errors_in(100..300) && !findings.has_any_of(Rule(301)) {
+    if !findings.has_errors_in(100..300) && ![301, 902].iter().any(|rule| findings.has_any_of(Rule(*rule))) {
         let coverage = sizes::coverage(&topology, options, &mut findings);
         sizes = coverage.sizes;
         for scale in coverage.scales {
@@ -129,7 +131,13 @@ fn examine_form(topology: &Topology<'_>, options: &Options<'_>, findings: &mut F
     for finding in topology.plan().check() {
         findings.push(finding.into());
     }
+    if findings.has_errors_in(100..200) {
+        return;
+    }
     references::check(topology, findings);
+    if findings.has_errors_in(200..300) {
+        return;
+    }
     geometry::check(topology, findings);
     if options.checks(3) {
         pairing::partners(topology, findings);
@@ -145,11 +153,12 @@ fn examine_form(topology: &Topology<'_>, options: &Options<'_>, findings: &mut F
 /// The rules about a run of the plan, V3 to V7.
 fn examine_trace(trace: &Trace<'_>, options: &Options<'_>, findings: &mut Findings) {
     let schedule = schedule::run(trace);
-    if options.checks(3) {
-        pairing::check(trace, &schedule, findings);
-    }
+    let miscounted = match options.checks(3) {
+        true => pairing::check(trace, &schedule, findings),
+        false => BTreeSet::new(),
+    };
     // A run that gets stuck says nothing about what comes behind.
-    if deadlock::check(trace, &schedule, findings) {
+    if deadlock::check(trace, &schedule, miscounted, findings) {
         return;
     }
     if options.checks(5) || options.checks(6) {

@@ -52,8 +52,8 @@ struct Traffic {
     waits: Vec<(usize, usize)>,
 }
 
-/// V302 to V307 for one unrolled plan.
-pub(super) fn check(trace: &Trace<'_>, schedule: &Schedule, findings: &mut Findings) {
+/// V302 to V307 for one unrolled plan. Returns the barriers of V304, by rank and number.
+pub(super) fn check(trace: &Trace<'_>, schedule: &Schedule, findings: &mut Findings) -> BTreeSet<(u32, u32)> {
     let mut traffic: Vec<Traffic> = Vec::new();
     traffic.resize_with(trace.channels.len(), Traffic::default);
     let mut barriers: BTreeMap<(u32, u32), Barrier> = BTreeMap::new();
@@ -73,7 +73,7 @@ pub(super) fn check(trace: &Trace<'_>, schedule: &Schedule, findings: &mut Findi
                 Action::Barrier { id, blocks } => {
                     let barrier = barriers.entry((of_block.rank, *id)).or_default();
                     barrier.sizes.insert(*blocks);
-                    barrier.passages.entry(block).or_insert((at, 0)).1 += 1;
+                    barrier.passages.entry(block).or_insert(at);
                 }
                 Action::Acquire { semaphores: ids } | Action::Release { semaphores: ids } => {
                     for id in ids {
@@ -90,8 +90,8 @@ pub(super) fn check(trace: &Trace<'_>, schedule: &Schedule, findings: &mut Findi
         }
     }
     channels(trace, schedule, &traffic, findings);
-    barriers_match(trace, schedule, &barriers, findings);
     semaphores_return(trace, schedule, &semaphores, findings);
+    barriers_match(trace, &barriers, findings)
 }
 
 fn channels(trace: &Trace<'_>, schedule: &Schedule, traffic: &[Traffic], findings: &mut Findings) {
@@ -110,13 +110,11 @@ fn channels(trace: &Trace<'_>, schedule: &Schedule, traffic: &[Traffic], finding
         let (signals, waits) = (&traffic[sender].signals, &traffic[*partner as usize].waits);
         let name = trace.channel_name(sender as ChannelId);
         if signals.len() != waits.len() && !stuck.contains(partner) {
-            let extra = match signals.len() > waits.len() {
-                true => signals[waits.len()],
-                false => waits[signals.len()],
-            };
+            let longer = if signals.len() > waits.len() { signals } else { waits };
+            let Some(&(block, step)) = longer.last() else { continue };
             let message = format!("{} signals, but {} waits on {name}", signals.len(), waits.len());
             let hint = "each signal needs one wait; what is left over is taken by the next launch";
-            findings.push(Diagnostic::error(302, message).at(trace.place(extra.0, extra.1)).hint(hint));
+            findings.push(Diagnostic::error(302, message).at(trace.place(block, step)).hint(hint));
         }
         for (rule, list, what) in [(306, waits, "wait"), (307, signals, "signal")] {
             several(trace, (rule, list, what), &name, findings);
@@ -170,40 +168,34 @@ fn kinds(
 struct Barrier {
     /// As the operations say.
     sizes: BTreeSet<u32>,
-    /// First step and number of passages by block.
-    passages: BTreeMap<usize, (usize, u64)>,
+    /// First step by block.
+    passages: BTreeMap<usize, usize>,
 }
 
-/// V304.
+/// V304. With more participants than places, who meets whom is open, so a run that ends says nothing. With fewer,
+/// or with unequal numbers of passages, the run gets stuck (V404).
 fn barriers_match(
     trace: &Trace<'_>,
-    schedule: &Schedule,
     barriers: &BTreeMap<(u32, u32), Barrier>,
     findings: &mut Findings,
-) {
+) -> BTreeSet<(u32, u32)> {
+    let mut miscounted = BTreeSet::new();
     for ((rank, id), Barrier { sizes, passages }) in barriers {
-        let stuck = schedule.blocked.iter().any(|(block, (_, blocker))| {
-            trace.blocks[*block].rank == *rank && *blocker == Blocker::Barrier { id: *id }
-        });
-        let Some((first, (step, passed))) = passages.first_key_value() else { continue };
+        let Some((first, step)) = passages.first_key_value() else { continue };
         let participants = passages.len();
-        let other = passages.values().find(|(_, count)| count != passed);
+        let size = sizes.first().map_or(0, |size| *size as usize);
         let message = if sizes.len() > 1 {
             format!("operations of barrier {id} of rank {rank} name {sizes:?} blocks")
-        } else if stuck {
-            continue;
-        } else if sizes.first().is_some_and(|size| *size as usize != participants) {
-            format!("barrier {id} of rank {rank} is for {sizes:?} blocks, but {participants} take part")
-        } else if let Some((_, count)) = other {
-            format!(
-                "barrier {id} of rank {rank} is passed {passed} times by one block, {count} times by another"
-            )
+        } else if size < participants {
+            format!("barrier {id} of rank {rank} is for {size} blocks, but {participants} take part")
         } else {
             continue;
         };
+        miscounted.insert((*rank, *id));
         let hint = "every participant passes a barrier equally often, and num_threadblocks is their number";
         findings.push(Diagnostic::error(304, message).at(trace.place(*first, *step)).hint(hint));
     }
+    miscounted
 }
 
 #[derive(Debug)]

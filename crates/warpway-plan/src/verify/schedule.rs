@@ -108,6 +108,7 @@ pub(super) struct State {
     pub(super) blockers: BTreeMap<usize, Blocker>,
     /// Blocks that wait for the arbiter, and for what.
     pub(super) parked: BTreeMap<usize, Resource>,
+    /// Those that can go on; the last one goes first.
     ready: Vec<usize>,
     pub(super) order: Vec<(u32, u32)>,
 }
@@ -304,7 +305,7 @@ impl<'t, 'p, A: Arbiter> Machine<'t, 'p, A> {
             if partner != NO_PARTNER {
                 state.arrived[partner as usize] += 1;
                 if let Some(waiting) = state.waiting_for_signal.remove(&partner) {
-                    state.ready.extend(waiting);
+                    state.ready.extend(waiting.into_iter().rev());
                 }
             }
         }
@@ -314,7 +315,7 @@ impl<'t, 'p, A: Arbiter> Machine<'t, 'p, A> {
                 let value = &mut state.semaphores[rank as usize][*id as usize];
                 *value = value.saturating_add(1);
                 if let Some(waiting) = state.waiting_for_semaphore.remove(&(rank, *id)) {
-                    state.ready.extend(waiting);
+                    state.ready.extend(waiting.into_iter().rev());
                 }
             }
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::findings::Findings;
 use super::geometry::reused_chunk;
-use super::options::Options;
+use super::options::{Options, Target};
 use super::report::{Diagnostic, Place, Sizes};
 use super::scale::Scale;
 use super::walk::sites;
@@ -132,6 +132,9 @@ fn concrete(topology: &Topology<'_>, options: &Options<'_>, findings: &mut Findi
                     }
                     chunks.insert(chunk);
                     extents(topology, &layout, (rank, bytes), findings);
+                    if options.target == Target::Mscclpp && options.checks(8) {
+                        narrow(plan, &layout, (rank, bytes), findings);
+                    }
                 }
                 Err(_) if idle => {}
                 Err(error) => {
@@ -199,6 +202,35 @@ fn extents(
         if let Err(error) = result {
             let message = format!("a message of {bytes} bytes: {error}");
             findings.push(Diagnostic::error(rule_of(&error), message).at(site.place()));
+        }
+    }
+}
+
+/// V806, V807: what MSCCL++ cuts to 32 and 16 bits.
+fn narrow(plan: &Plan, layout: &MessageLayout, (rank, bytes): (u32, u64), findings: &mut Findings) {
+    const BUFFER: u64 = 1 << 32;
+    const ITERATIONS: u64 = 65_535;
+    let area = layout.area(rank);
+    let halves = if plan.double_scratch { 2 } else { 1 };
+    let found = [
+        (BufferKind::Input, layout.buffer_bytes(rank, BufferKind::Input)),
+        (BufferKind::Output, layout.buffer_bytes(rank, BufferKind::Output)),
+        (BufferKind::Scratch, area.raw.max(area.packets).saturating_mul(halves)),
+    ];
+    for (buffer, found) in found.into_iter().filter(|(_, found)| *found >= BUFFER) {
+        let message = format!(
+            "a message of {bytes} bytes: buffer {buffer} has {found} bytes, MSCCL++ takes less than {BUFFER}"
+        );
+        findings.push(Diagnostic::error(806, message).at(Place::rank(rank)));
+    }
+    for site in sites(plan).filter(|site| site.rank == rank) {
+        let Action::Pipeline(pipeline) = site.action else { continue };
+        let iterations = layout.iterations(pipeline).unwrap_or(0);
+        if iterations > ITERATIONS {
+            let message = format!(
+                "a message of {bytes} bytes: {iterations} iterations of a pipeline, MSCCL++ takes {ITERATIONS}"
+            );
+            findings.push(Diagnostic::error(807, message).at(site.place()));
         }
     }
 }

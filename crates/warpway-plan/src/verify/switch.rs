@@ -25,7 +25,7 @@ fn agreement(topology: &Topology<'_>, findings: &mut Findings) {
     let mut common: BTreeMap<(u32, u32), [Vec<Group<'_>>; 2]> = BTreeMap::new();
     for rank in 0..n_ranks {
         let Some(channels) = topology.rank(rank) else { continue };
-        for channel in &channels.switch {
+        for channel in channels.switch.iter().filter(|channel| channel.group.ranks.contains(&rank)) {
             let group = (channel.buffer, channel.group.ranks.as_slice());
             for &member in channel.group.ranks.iter().filter(|m| **m != rank && **m < n_ranks) {
                 let side = usize::from(rank > member);
