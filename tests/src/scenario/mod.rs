@@ -46,6 +46,11 @@ pub(crate) enum Scenario {
     Misuse { way: Way },
     /// Exchanges that do not fit each other
     Mismatch { way: Way },
+    /// Plans, checked; or launched until something fails
+    Plans {
+        #[arg(long)]
+        endless: bool,
+    },
     /// All that channels and collectives must do
     Suite { way: Way },
     /// All-gather, for about so many milliseconds
@@ -71,6 +76,8 @@ impl Scenario {
             Self::Halves { way } => members::halves(way.transport()),
             Self::Misuse { way } => misuse::calls(way.transport()),
             Self::Mismatch { way } => misuse::exchanges(way.transport()),
+            Self::Plans { endless: false } => Ok(suite::plans::algorithms(&join()?)?),
+            Self::Plans { endless: true } => traffic::plans(),
             Self::Suite { way } => Ok(suite::everything(&join()?, way.transport())?),
             Self::Work { way, milliseconds } => {
                 let comm = join()?;

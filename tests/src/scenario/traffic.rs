@@ -1,8 +1,11 @@
 //! Traffic that goes on until a rank dies. Every rank says "ready" when it is under way.
 
 use anyhow::Context as _;
-use warpway::{BlockChannel, Buffer, Communicator, Peer, RegisteredMemory, Result, Timeout, Transport};
+use warpway::{
+    BlockChannel, Buffer, Communicator, DataType, Peer, RegisteredMemory, Result, Timeout, Transport,
+};
 use warpway_tests::Line;
+use warpway_tests::suite::plans::{self, Message};
 
 use super::{is_mapped, join, others};
 
@@ -37,6 +40,22 @@ fn exchange(comm: &Communicator, peers: &[Peer], data: &Buffer<u8>) -> Result<Ve
     }
     let own = comm.rank();
     peers.iter().map(|p| if p.rank() == own { Ok(None) } else { p.recv_memory().map(Some) }).collect()
+}
+
+/// Launches all algorithms in turn.
+pub(super) fn plans() -> anyhow::Result<()> {
+    let comm = join()?;
+    let prepared = plans::prepare_all(&comm)?;
+    for turn in 0u64.. {
+        if turn == 1 {
+            Line::mark("ready");
+        }
+        for prepared in &prepared {
+            let message = Message { seed: turn, ..Message::new(17 + turn % 3 * 1000, DataType::Uint32) };
+            plans::launch(&comm, prepared, &message)?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn connect(transport: Transport) -> anyhow::Result<()> {

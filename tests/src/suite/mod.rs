@@ -5,6 +5,7 @@ mod channels;
 mod collectives;
 mod groups;
 mod link;
+pub mod plans;
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Plans on host memory: what they compute, bit for bit, on ranks that are threads.
+//! Plans on host memory: what they compute, bit for bit, on ranks that are threads and processes.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -6,7 +6,7 @@
     reason = "a test ends where something is wrong"
 )]
 
-mod oracle;
+mod faults;
 mod refusals;
 mod results;
 mod rig;

@@ -1,101 +1,63 @@
-//! Runs a plan on threads, between canaries, and compares with the oracle.
+//! What plans compute, bit for bit: launches between canaries, compared with an oracle.
 
-use std::path::PathBuf;
-use std::time::Duration;
+mod oracle;
 
-use warpway::plan::verify::{Options, VerifiedPlan};
-use warpway::plan::{Collective, Plan, Repairs};
-use warpway::{
-    Buffer, BufferView, Communicator, Config, Context, DataType, PacketFormat, PlanLaunch, PreparedPlan,
-    Result, Timeout, in_process,
-};
+use warpway::plan::{Collective, Plan, Repairs, testing};
+use warpway::{Buffer, BufferView, Communicator, DataType, PacketFormat, PlanLaunch, PreparedPlan, Result};
 
-use crate::oracle;
+use super::wrong;
 
 /// Bytes around every buffer that nobody may touch.
 const MARGIN: u64 = 192;
 const CANARY: u8 = 0xc7;
+/// Numbers of elements that powers of two, cache lines and pages do not fit.
+pub const ELEMENTS: [u64; 5] = [0, 1, 3, 17, 4095];
 
-/// Limits of a minute: what ends sooner was found out.
-pub(crate) fn context() -> Context {
-    limited(Duration::from_secs(60))
+/// All algorithms that the plans' crate has for tests, at every size.
+pub fn algorithms(comm: &Communicator) -> Result<()> {
+    let prepared = prepare_all(comm)?;
+    for elements in ELEMENTS {
+        for prepared in &prepared {
+            launch(comm, prepared, &Message::new(elements, DataType::Float32))?;
+        }
+    }
+    comm.barrier()
 }
 
-pub(crate) fn limited(limit: Duration) -> Context {
-    let mut config = Config::default();
-    config.setup_timeout = Timeout::after(limit);
-    config.device_timeout = Timeout::after(limit);
-    Context::new(config)
+/// All algorithms, set up.
+pub fn prepare_all(comm: &Communicator) -> Result<Vec<PreparedPlan>> {
+    let none = Repairs::default();
+    fixed_sizes(comm.n_ranks()).iter().map(|plan| comm.prepare_unverified(plan, &none)).collect()
+}
+
+/// The algorithms whose chunk sizes follow from the message.
+pub fn fixed_sizes(n: u32) -> Vec<Plan> {
+    let fixed = |plan: &Plan| plan.ranks.iter().all(|rank| rank.size_ids.is_none());
+    testing::all(n).unwrap().into_iter().filter(fixed).collect()
 }
 
 /// One launch: what it computes and on how much.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Message {
+pub struct Message {
     /// Elements of what one rank contributes or gets.
-    pub(crate) elements: u64,
-    pub(crate) data_type: DataType,
-    pub(crate) packets: PacketFormat,
+    pub elements: u64,
+    /// Of the elements.
+    pub data_type: DataType,
+    /// Of plans with packets.
+    pub packets: PacketFormat,
     /// Makes the data of this launch.
-    pub(crate) seed: u64,
+    pub seed: u64,
 }
 
 impl Message {
-    pub(crate) fn new(elements: u64, data_type: DataType) -> Self {
+    /// With the larger packets and data of its own.
+    pub fn new(elements: u64, data_type: DataType) -> Self {
         Self { elements, data_type, packets: PacketFormat::Ll16, seed: elements ^ 0x5eed }
     }
 }
 
-/// A plan of MSCCL++'s repository, if the folder is there.
-pub(crate) fn shared_plan(name: &str) -> Option<Plan> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/plans");
-    let folder = std::env::var_os("WARPWAY_PLANS").map_or_else(|| PathBuf::from(beside), PathBuf::from);
-    let Ok(bytes) = std::fs::read(folder.join(name)) else {
-        assert!(std::env::var_os("CI").is_none(), "{} is missing; set WARPWAY_PLANS", folder.display());
-        eprintln!("skipped: {} is missing; set WARPWAY_PLANS", folder.display());
-        return None;
-    };
-    Some(Plan::from_json(&bytes).unwrap().plan)
-}
-
-/// Runs the messages one after the other on a set-up of each plan, launch by launch in turn, and checks every result.
-pub(crate) fn check(plans: &[Plan], messages: &[Message]) {
-    let none = Repairs::default();
-    run(plans[0].n_ranks(), plans.len(), messages, |comm, at| comm.prepare_unverified(&plans[at], &none));
-}
-
-/// The same for plans that the verifier must accept first.
-pub(crate) fn check_verified(plans: &[Plan], messages: &[Message]) {
-    let proven: Vec<VerifiedPlan> =
-        plans.iter().map(|plan| VerifiedPlan::new(plan.clone(), &Options::default()).unwrap()).collect();
-    run(plans[0].n_ranks(), plans.len(), messages, |comm, at| comm.prepare(&proven[at]));
-}
-
-/// The same with all repairs, needed or not.
-pub(crate) fn check_repaired(plans: &[Plan], messages: &[Message]) {
-    let all = Repairs::all(Vec::new());
-    run(plans[0].n_ranks(), plans.len(), messages, |comm, at| comm.prepare_unverified(&plans[at], &all));
-}
-
-fn run(
-    n: u32,
-    plans: usize,
-    messages: &[Message],
-    prepare: impl Fn(&Communicator, usize) -> Result<PreparedPlan> + Sync,
-) {
-    in_process(n, &context(), |comm| {
-        let prepared: Vec<PreparedPlan> = (0..plans).map(|at| prepare(comm, at)).collect::<Result<_>>()?;
-        for message in messages {
-            for prepared in &prepared {
-                launch(comm, prepared, message)?;
-            }
-        }
-        comm.barrier()
-    })
-    .unwrap();
-}
-
 /// One launch on fresh buffers, checked.
-pub(crate) fn launch(comm: &Communicator, prepared: &PreparedPlan, message: &Message) -> Result<()> {
+pub fn launch(comm: &Communicator, prepared: &PreparedPlan, message: &Message) -> Result<()> {
     let (plan, rank) = (prepared.plan(), comm.rank());
     let case = oracle::Case::new(plan, message);
     let (input, output) = (case.input(rank), case.expected(rank));
@@ -107,13 +69,16 @@ pub(crate) fn launch(comm: &Communicator, prepared: &PreparedPlan, message: &Mes
     let text = || format!("{} rank {rank} of {} {message:?}", plan.name, comm.n_ranks());
     let found = buffers.read_output()?;
     if let Some(at) = found.iter().zip(&output).position(|(a, b)| a != b) {
-        panic!("{}: byte {at} of {} is {}, not {}", text(), output.len(), found[at], output[at]);
+        let bytes = format!("byte {at} of {} is {}, not {}", output.len(), found[at], output[at]);
+        return Err(wrong(comm, &text(), bytes));
     }
-    if !plan.in_place {
-        assert!(buffers.read_input()? == input, "{}: the input has changed", text());
+    if !plan.in_place && buffers.read_input()? != input {
+        return Err(wrong(comm, &text(), "the input has changed".into()));
     }
-    assert!(buffers.canaries_live()?, "{}: a byte outside the buffers has changed", text());
-    Ok(())
+    match buffers.canaries_live()? {
+        true => Ok(()),
+        false => Err(wrong(comm, &text(), "a byte outside the buffers has changed".into())),
+    }
 }
 
 /// Input and output as the plan wants them, with margins.

@@ -3,15 +3,10 @@
 use warpway::plan::{Action, Extension, Plan, ReduceOp, testing};
 use warpway::{DataType, PacketFormat};
 
-use crate::rig::{Message, check, check_repaired, check_verified, shared_plan};
+use warpway_tests::suite::plans::{ELEMENTS, Message, fixed_sizes as all};
+use warpway_tests::{End, Job, Leftovers, Settings};
 
-/// Sizes that powers of two, cache lines and pages do not fit.
-const ELEMENTS: [u64; 5] = [0, 1, 3, 17, 4095];
-
-fn all(n: u32) -> Vec<Plan> {
-    let fits = |plan: &Plan| plan.ranks.iter().all(|rank| rank.size_ids.is_none());
-    testing::all(n).unwrap().into_iter().filter(fits).collect()
-}
+use crate::rig::{check, check_repaired, check_verified, shared_plan};
 
 fn every_size(data_type: DataType) -> Vec<Message> {
     ELEMENTS.iter().map(|elements| Message::new(*elements, data_type)).collect()
@@ -140,4 +135,14 @@ fn many_launches_in_a_row() {
         })
         .collect();
     check(&plans, &messages);
+}
+
+#[test]
+fn algorithms_on_processes() {
+    for n in [2, 3, 5, 8] {
+        let patience = std::time::Duration::from_secs(60);
+        let settings = Settings { patience, ..Settings::new(n, "plans") };
+        let job = Job::start(env!("CARGO_BIN_EXE_rank"), &settings);
+        job.finish(&[], &Leftovers::default()).iter().for_each(End::succeeded);
+    }
 }

@@ -4,10 +4,10 @@
 use warpway::DataType;
 use warpway::plan::{Action, Collective, Plan, ReduceOp};
 
-use crate::rig::Message;
+use super::Message;
 
 /// One launch of one plan.
-pub(crate) struct Case {
+pub(super) struct Case {
     collective: Collective,
     n: u64,
     op: ReduceOp,
@@ -15,7 +15,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn new(plan: &Plan, message: &Message) -> Self {
+    pub(super) fn new(plan: &Plan, message: &Message) -> Self {
         let op = plan.operations().find_map(|(_, _, operation)| match &operation.action {
             Action::Data(data) => data.fold.as_ref().map(|fold| fold.op),
             _ => None,
@@ -50,7 +50,7 @@ impl Case {
         }
     }
 
-    pub(crate) fn input(&self, rank: u32) -> Vec<u8> {
+    pub(super) fn input(&self, rank: u32) -> Vec<u8> {
         let rank = u64::from(rank);
         (0..self.input_elements()).flat_map(|element| self.encode(self.value(rank, element))).collect()
     }
@@ -70,7 +70,7 @@ impl Case {
         }
     }
 
-    pub(crate) fn expected(&self, rank: u32) -> Vec<u8> {
+    pub(super) fn expected(&self, rank: u32) -> Vec<u8> {
         let (rank, count, n) = (u64::from(rank), self.message.elements, self.n);
         let element = |at: u64| match self.collective {
             Collective::AllReduce => self.folded(at),
