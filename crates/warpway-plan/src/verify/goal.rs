@@ -39,7 +39,7 @@ pub(super) struct PlanGoal<'a> {
 }
 
 /// Chunks of a plan with a goal of its own that are looked at one by one.
-const MOST_CUSTOM_CHUNKS: u64 = 1 << 22;
+const MOST_CUSTOM_CHUNKS: u64 = 1 << 20;
 
 impl<'a> PlanGoal<'a> {
     /// The goal, once the numbers of chunks fit it. `Ok(None)` if the plan has none.

@@ -18,7 +18,8 @@ use crate::ir::{Action, BufferKind, DataOperation, Form, Plan, ReduceOp, Referen
 /// Runs the plan on symbols and compares the result with the goal of its collective.
 pub(super) fn check(trace: &Trace<'_>, schedule: &Schedule, options: &Options<'_>, findings: &mut Findings) {
     let budget = (trace.steps.len() as u64).saturating_mul(8).saturating_add(LEAST_BUDGET);
-    let mut machine = Machine::new(trace, budget);
+    let counting = (trace.steps.len() as u64).saturating_mul(4).saturating_add(LEAST_COUNTING);
+    let mut machine = Machine::new(trace, counting);
     for &(block, step) in &schedule.order {
         let Some(of_trace) = trace.steps.get(step as usize) else { continue };
         if let Action::Data(data) = of_trace.action {
@@ -39,6 +40,9 @@ pub(super) fn check(trace: &Trace<'_>, schedule: &Schedule, options: &Options<'_
 
 /// Runs of chunks that are looked at, beyond eight per step, before giving up.
 const LEAST_BUDGET: u64 = 1 << 24;
+
+/// The same for contributions that are counted, beyond four per step.
+const LEAST_COUNTING: u64 = 1 << 21;
 
 /// The memory of all ranks.
 pub(super) struct Memories<'p> {
@@ -140,11 +144,11 @@ struct Machine<'t, 'p> {
 }
 
 impl<'t, 'p> Machine<'t, 'p> {
-    fn new(trace: &'t Trace<'p>, budget: u64) -> Self {
+    fn new(trace: &'t Trace<'p>, counting: u64) -> Self {
         let plan = trace.plan();
         Self {
             trace,
-            values: Values::new(plan.n_ranks(), budget),
+            values: Values::new(plan.n_ranks(), counting),
             memory: Memories::new(plan),
             at: (0, 0),
             spent: 0,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use warpway_plan::verify::Options;
+use warpway_plan::verify::{Options, Verdict};
 use warpway_plan::{Collective, DataKind, Plan, testing};
 
 use crate::collectives::report;
@@ -57,6 +57,31 @@ fn are_evaluated_in_moments() {
     accepted("one hop of 64 ranks", &one_hop(64), Some(1));
     accepted("ring of 32 ranks", &ring(32).plan, Some(31));
     accepted("two hops of 64 ranks", &testing::all_reduce_two_shot(64).unwrap(), Some(1));
+}
+
+/// Each step doubles the contributions of every chunk: 2⁴⁰ of them after forty operations.
+#[test]
+fn contributions_beyond_number_are_not_counted() {
+    let chunks = 1_u64 << 50;
+    let mut p = Program::new(Collective::AllReduce, 1, 1, [chunks, chunks, chunks]);
+    p.push(0, 0, &op(DataKind::Copy, &[At(0, I, 0, chunks)], &[At(0, O, 0, chunks)]));
+    let mut size = chunks;
+    for step in 0..40 {
+        let (from, to) = if step % 2 == 0 { (O, S) } else { (S, O) };
+        size -= 1 << step;
+        p.push(
+            0,
+            0,
+            &op(
+                DataKind::Reduce,
+                &[At(0, from, 0, size), At(0, from, 1 << step, size)],
+                &[At(0, to, 0, size)],
+            ),
+        );
+    }
+    let report = report(&p.plan, &Options::default());
+    assert!(report.diagnostics.iter().any(|d| d.rule.0 == 409), "{:#?}", report.diagnostics);
+    assert_ne!(report.verdict, Verdict::Accept);
 }
 
 #[test]
