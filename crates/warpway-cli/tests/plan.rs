@@ -142,6 +142,11 @@ fn findings_of_form_are_a_report() {
     assert_eq!(code, 0);
     assert!(printed.starts_with("warning V106: $.colour: found an unknown key\n"), "{printed}");
     assert!(printed.ends_with("ag2: accepted: 1 warning\n"), "{printed}");
+    // What reader and verifier both see is said once.
+    let ignored =
+        good().replacen("{\"name\":\"copy\"", "{\"name\":\"copy\",\"channel_ids\":[0],\"loc\":\"a.py:1\"", 1);
+    let (code, printed, _) = output(&plan(&["verify", "-"], &ignored));
+    assert_eq!((code, printed.matches("warning V106: ").count()), (0, 1), "{printed}");
 }
 
 #[test]

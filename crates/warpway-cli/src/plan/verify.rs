@@ -103,8 +103,11 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
             }
             let mut report = verify::verify(&plan, &arguments.options());
             // What the reader alone has seen: the plan does not hold keys that mean nothing.
+            let known = |noted: &Diagnostic| {
+                report.diagnostics.iter().any(|d| (d.rule, &d.message) == (noted.rule, &noted.message))
+            };
             let noted = warnings.into_iter().map(Diagnostic::from);
-            let noted: Vec<Diagnostic> = noted.filter(|noted| !report.diagnostics.contains(noted)).collect();
+            let noted: Vec<Diagnostic> = noted.filter(|noted| !known(noted)).collect();
             report.diagnostics.splice(0..0, noted);
             (Some(plan), report)
         }
@@ -166,7 +169,8 @@ fn text(plan: Option<&Plan>, report: &Report, colours: bool) -> String {
     let name = plan.map_or_else(String::new, |plan| format!("{}: ", plan.name.escape_debug()));
     let _ = writeln!(text, "{name}{}: {counts}", paint(verdict, code, colours));
     if let Some(roundings) = report.roundings {
-        let _ = writeln!(text, "a result is rounded at most {roundings} times on its way");
+        let times = if roundings == 1 { "once".to_owned() } else { format!("{roundings} times") };
+        let _ = writeln!(text, "a result is rounded at most {times} on its way");
     }
     if let Some(Sizes::ChunkBytes(sizes)) = &report.sizes {
         let sizes: Vec<String> = sizes.iter().map(u64::to_string).collect();

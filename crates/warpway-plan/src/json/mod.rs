@@ -3,13 +3,9 @@
 //! Reading streams through `serde_json` without a tree, keeps what the file says even where it makes no sense
 //! for the operation, and lists all findings (V101 to V111) instead of the first. Writing streams as well.
 
-mod emit;
 mod identity;
 mod read;
-mod read_operation;
-mod records;
 mod schema;
-mod slot;
 mod write;
 
 pub use identity::PlanIdentity;

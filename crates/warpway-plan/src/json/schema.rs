@@ -259,14 +259,14 @@ fn annotated(mut schema: Value, key: &str, value: Value) -> Value {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::{read, read_operation, slot};
+    use super::super::read;
     use super::*;
     use crate::ir::ThreadBlock;
 
     /// Every key that the reader knows is in the schema's object of the same name, and no other.
     #[test]
     fn keys_are_those_of_the_reader() {
-        fn known<T: slot::Object>() -> BTreeSet<String> {
+        fn known<T: read::Object>() -> BTreeSet<String> {
             T::KEYS.iter().map(|key| key.name.to_owned()).collect()
         }
         let schema = schema();
@@ -287,16 +287,16 @@ mod tests {
         assert_eq!(keys("/$defs/rank/properties/semaphores/items"), known::<read::SemaphoreFile>());
         assert_eq!(keys("/$defs/block/properties/channels/items"), known::<read::ChannelRefsFile>());
         assert_eq!(keys("/$defs/block/properties/remote_buffer_refs/items"), known::<read::BufferRefsFile>());
-        assert_eq!(keys("/$defs/reference"), known::<read_operation::ReferenceFile>());
-        assert_eq!(keys("/$defs/operation"), known::<read_operation::OperationFile>());
+        assert_eq!(keys("/$defs/reference"), known::<read::ReferenceFile>());
+        assert_eq!(keys("/$defs/operation"), known::<read::OperationFile>());
         let group = schema["$defs"]["operation"]["oneOf"].as_array().unwrap().iter();
         let group =
             group.map(|v| &v["properties"]["tbg_info"]["properties"]).find(|v| v.is_object()).unwrap();
         let group: BTreeSet<String> = group.as_object().unwrap().keys().cloned().collect();
-        assert_eq!(group, known::<read_operation::GroupMemberFile>());
+        assert_eq!(group, known::<read::GroupMemberFile>());
         let last = schema["$defs"]["operation"]["oneOf"].as_array().unwrap().len() - 1;
         let iteration = format!("/$defs/operation/oneOf/{last}/properties/iter_context");
-        assert_eq!(keys(&iteration), known::<read_operation::IterationFile>());
+        assert_eq!(keys(&iteration), known::<read::IterationFile>());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::ir::BufferKind;
 
 /// What reading collects beside the plan.
 #[derive(Debug, Default)]
-pub(super) struct Context {
+pub(in crate::json) struct Context {
     pub(super) notes: Notes,
     /// Buffers that operations of the rank under way claim for their switch channels.
     pub(super) claims: Vec<SwitchClaim>,
@@ -23,7 +23,7 @@ pub(super) struct Context {
 
 /// A lone glre of MSCCL++ names the buffer that its channel implies.
 #[derive(Debug)]
-pub(super) struct SwitchClaim {
+pub(in crate::json) struct SwitchClaim {
     pub(super) operation: crate::check::Path,
     pub(super) block: usize,
     pub(super) position: u32,
@@ -31,7 +31,7 @@ pub(super) struct SwitchClaim {
 }
 
 /// A value that is still to be read.
-pub(super) struct Slot<'c, D> {
+pub(in crate::json) struct Slot<'c, D> {
     pub(super) deserializer: D,
     pub(super) context: &'c mut Context,
 }
@@ -42,7 +42,7 @@ pub(super) trait Read: Sized {
 }
 
 /// Something that is an object of the file, filled key by key in any order.
-pub(super) trait Object: Default {
+pub(in crate::json) trait Object: Default {
     /// The keys it may have, with what they hold; at most 32.
     const KEYS: &'static [Key];
     /// Other keys are none of our business.
@@ -53,8 +53,8 @@ pub(super) trait Object: Default {
 }
 
 /// A key of an object.
-pub(super) struct Key {
-    pub(super) name: &'static str,
+pub(in crate::json) struct Key {
+    pub(in crate::json) name: &'static str,
     /// What it holds, if it must be there.
     pub(super) required: Option<&'static str>,
 }

@@ -62,7 +62,7 @@ impl Name {
 
 /// An operation as the file has it.
 #[derive(Default)]
-pub(super) struct OperationFile {
+pub(in crate::json) struct OperationFile {
     name: Option<Name>,
     /// The outer `None`: no such key, or a wrong one; the inner: "none".
     channel_type: Option<Option<ChannelType>>,
@@ -341,7 +341,7 @@ fn read_location<'de, D: Deserializer<'de>>(slot: Slot<'_, D>) -> Result<Option<
 }
 
 #[derive(Default)]
-pub(super) struct GroupMemberFile {
+pub(in crate::json) struct GroupMemberFile {
     member: u32,
     size: u32,
 }
@@ -360,7 +360,7 @@ impl Object for GroupMemberFile {
 }
 
 #[derive(Default)]
-pub(super) struct IterationFile {
+pub(in crate::json) struct IterationFile {
     unit_size: u64,
     num_chunks: u64,
     size_id: Option<u64>,
@@ -381,7 +381,7 @@ impl Object for IterationFile {
 }
 
 #[derive(Default)]
-pub(super) struct ReferenceFile {
+pub(in crate::json) struct ReferenceFile {
     buffer: Option<BufferKind>,
     remote: u32,
     switch: u32,

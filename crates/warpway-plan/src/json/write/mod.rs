@@ -1,9 +1,13 @@
 //! To JSON.
 
+mod emit;
+mod records;
+
 use std::convert::Infallible;
 use std::io;
 
-use super::emit::Emitter;
+use emit::Emitter;
+
 use crate::ir::Plan;
 
 /// How a plan is laid out as text. The values are the same in all of them.

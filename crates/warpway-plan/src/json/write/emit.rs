@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::Style;
 use super::records::{Record, Records, Value};
-use super::write::Style;
 
 /// Writes through a buffer into a sink that may fail with `E`.
 pub(super) struct Emitter<'s, E> {
