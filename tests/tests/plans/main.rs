@@ -10,3 +10,4 @@ mod faults;
 mod refusals;
 mod results;
 mod rig;
+mod sized;

@@ -149,6 +149,14 @@ impl Shared {
                 );
             }
         }
+        let sized = plan.ranks.iter().any(|entry| entry.size_ids.is_some());
+        if sized && (plan.in_place || plan.ranks.iter().any(|entry| entry.scratch_chunks > 0)) {
+            return Err(refused(
+                "it has sized chunks and scratch, or works in place, which this executor cannot do yet"
+                    .into(),
+            )
+            .into());
+        }
         let blocks = plan.ranks.get(rank as usize).map_or(0, |entry| entry.blocks.len());
         if blocks > MAX_BLOCKS as usize {
             return Err(refused(format!(

@@ -6,6 +6,7 @@
 //! | `setup.rs`, `roles.rs` | which channels, barriers and peers it needs |
 //! | `prepared.rs`, `request.rs` | what happens at a launch, in order |
 //! | `control.rs`, `record.rs`, `slots.rs` | how ranks know of each other's launches |
+//! | `rows.rs` | sizes that come at launch |
 //! | `scratch.rs` | areas, halves and epochs |
 //! | `compile.rs`, `program.rs` | what each block does, with all sizes worked out |
 //! | `launch_bases.rs` | where the buffers of a launch are |
@@ -27,6 +28,7 @@ mod program;
 mod record;
 mod request;
 mod roles;
+mod rows;
 mod scratch;
 mod setup;
 mod slots;

@@ -7,10 +7,12 @@ use warpway_core::communicator::Publication;
 use warpway_core::execution::ExecutionError;
 use warpway_core::trace::Operation;
 use warpway_core::wait::WaitSite;
+use warpway_core::wire::SlotId;
 use warpway_core::{Error, Result};
 use warpway_plan::verify::Sizes;
 use warpway_plan::{
-    Action, BufferKind, Geometry, LayoutRequest, MessageLayout, MessageSizes, Plan, ReduceOp, Topology,
+    Action, Alias, BufferKind, ChunkTable, Geometry, LayoutError, LayoutRequest, MessageLayout, MessageSizes,
+    Plan, ReduceOp, SizeRows, Topology,
 };
 
 use super::block_run::Run;
@@ -23,6 +25,7 @@ use super::program::{BaseKey, Program};
 use super::record::{BufferRecord, LaunchRecord};
 use super::request::{BufferView, PlanLaunch};
 use super::roles::Roles;
+use super::rows::{self, RowMemory};
 use super::scratch::Scratch;
 use super::setup::{BlockObjects, Channels};
 use super::transfer::Kernels;
@@ -49,6 +52,15 @@ struct Prepared {
     scratch: Mutex<Scratch>,
     /// The last one used comes last.
     programs: Mutex<Vec<Arc<Compiled>>>,
+    /// Of plans with sized chunks, from the first launch on.
+    rows: Mutex<Option<RowMemory>>,
+}
+
+/// What a launch has before it is announced.
+enum Ready<'a> {
+    Compiled(Arc<Compiled>),
+    /// Sized chunks: the program depends on the peers' rows, too.
+    Rows(&'a SizeRows, ChunkTable),
 }
 
 /// What depends on the message's size.
@@ -81,6 +93,7 @@ impl PreparedPlan {
             reduce_op: first_fold(&plan),
             scratch: Mutex::new(Scratch::new(plan.double_scratch)),
             programs: Mutex::default(),
+            rows: Mutex::default(),
             shared,
             plan,
             identity,
@@ -108,10 +121,9 @@ impl PreparedPlan {
         let shared = &*prepared.shared;
         let mut launches = lock(&shared.launches);
         shared.comm.health().check_during(Operation::Launch)?;
-        let compiled = prepared.compiled(launch)?;
-        prepared.check_alias(launch, &compiled.layout)?;
+        let ready = prepared.ready(launch)?;
         *launches += 1;
-        prepared.launch(*launches, launch, &compiled).inspect_err(|error| shared.fail(error))
+        prepared.launch(*launches, launch, ready).inspect_err(|error| shared.fail(error))
     }
 }
 
@@ -126,6 +138,80 @@ impl Prepared {
     fn usage(&self, why: String) -> Error {
         let (rank, plan) = (self.shared.comm.rank(), self.plan.name.clone());
         ExecutionError::Launch { rank, plan, why }.into()
+    }
+
+    /// Checks what can be checked without the peers.
+    fn ready<'a>(&self, launch: &PlanLaunch<'a>) -> Result<Ready<'a>> {
+        let rank = self.shared.comm.rank();
+        let own = self.plan.ranks.get(rank as usize);
+        let (true, Some(own)) = (self.geometry.is_sized(), own) else {
+            if launch.sizes.is_some() {
+                return Err(self.usage("it has no sized chunks, so a launch brings no rows".into()));
+            }
+            let compiled = self.compiled(launch)?;
+            self.check_alias(launch, compiled.layout.alias(rank))?;
+            return Ok(Ready::Compiled(compiled));
+        };
+        let rows =
+            launch.sizes.ok_or_else(|| self.usage("it has sized chunks, so a launch brings rows".into()))?;
+        let refused = |why: LayoutError| self.usage(why.to_string());
+        let table = ChunkTable::new(rank, own, rows, launch.data_type.bytes()).map_err(refused)?;
+        for (buffer, bytes) in
+            [(BufferKind::Input, launch.input.bytes), (BufferKind::Output, launch.output.bytes)]
+        {
+            table.check_disjoint(rank, buffer, bytes).map_err(refused)?;
+        }
+        self.check_alias(launch, None)?;
+        Ok(Ready::Rows(rows, table))
+    }
+
+    /// The program for rows that have come from all ranks whose buffers this one touches.
+    fn sized(
+        &self,
+        waiting: &Waiting<'_>,
+        launch: &PlanLaunch<'_>,
+        own: (&SizeRows, ChunkTable),
+        owners: &[(u32, LaunchRecord)],
+    ) -> Result<Arc<Compiled>> {
+        let (rank, element) = (self.shared.comm.rank(), launch.data_type.bytes());
+        let refused = |why: String| self.usage(why);
+        let mut tables = vec![ChunkTable::default(); self.plan.ranks.len()];
+        for (owner, record) in owners {
+            let (Some(slot), Some(plan)) = (record.rows, self.plan.ranks.get(*owner as usize)) else {
+                continue;
+            };
+            let memory =
+                self.shared.comm.published(*owner, slot, self.shared.config.setup_timeout.start())?;
+            let Some(rows) = rows::read(&memory, plan, waiting.launched.sequence)? else { continue };
+            if let Some((id, here, there)) = rows::difference(own.0, &rows) {
+                let text = |bytes| format!("{bytes} bytes for size id {id}");
+                let sequence = waiting.launched.sequence;
+                let (here, there) = (text(here), text(there));
+                return Err(ExecutionError::Difference {
+                    sequence,
+                    field: "count",
+                    rank,
+                    here,
+                    peer: *owner,
+                    there,
+                }
+                .into());
+            }
+            tables[*owner as usize] =
+                ChunkTable::new(*owner, plan, &rows, element).map_err(|why| refused(why.to_string()))?;
+        }
+        tables[rank as usize] = own.1;
+        let payload = launch.packets.payload();
+        let request = LayoutRequest {
+            sizes: MessageSizes::Sized(&tables),
+            element_size: element,
+            packet_payload: payload,
+        };
+        let layout = self.geometry.layout(&request).map_err(|why| refused(why.to_string()))?;
+        let program = compile(&Topology::new(&self.plan), rank, &layout, &self.contract.fold_roles)
+            .map_err(|why| refused(why.to_string()))?;
+        let key = SizeKey { input: launch.input.bytes, output: launch.output.bytes, element, payload };
+        Ok(Arc::new(Compiled { key, layout, program }))
     }
 
     /// The program for this size, made if need be.
@@ -161,7 +247,7 @@ impl Prepared {
     }
 
     /// Buffers must lie in each other exactly as the plan says, or be apart.
-    fn check_alias(&self, launch: &PlanLaunch<'_>, layout: &MessageLayout) -> Result<()> {
+    fn check_alias(&self, launch: &PlanLaunch<'_>, alias: Option<Alias>) -> Result<()> {
         let PlanLaunch { input, output, .. } = launch;
         for (name, view) in [("input", input), ("output", output)] {
             let Some(memory) = view.memory.filter(|_| view.bytes > 0) else {
@@ -176,7 +262,7 @@ impl Prepared {
         if input.bytes == 0 || output.bytes == 0 {
             return Ok(());
         }
-        match layout.alias(self.shared.comm.rank()) {
+        match alias {
             Some(alias) if from.wrapping_add(alias.input) != to.wrapping_add(alias.output) => {
                 let why = format!(
                     "it works in place, so byte {} of the input must be byte {} of the output",
@@ -194,26 +280,33 @@ impl Prepared {
 
 /// The launch itself: from here on the peers count on this rank.
 impl Prepared {
-    fn launch(&self, sequence: u64, launch: &PlanLaunch<'_>, compiled: &Compiled) -> Result<()> {
+    fn launch(&self, sequence: u64, launch: &PlanLaunch<'_>, ready: Ready<'_>) -> Result<()> {
         let shared = &*self.shared;
-        let Compiled { layout, program, .. } = compiled;
         let mut scratch = lock(&self.scratch);
         let publications = self.publish(launch)?;
-        let launched = Launched {
-            control: &shared.control,
-            rank: shared.comm.rank(),
-            sequence,
-            record: self.record(launch, layout, &publications),
-            peers: &self.roles.peers,
+        let mut record = self.record(launch, &publications);
+        let mut row_memory = lock(&self.rows);
+        match &ready {
+            Ready::Compiled(compiled) => {
+                record.chunk_bytes = compiled.layout.chunk_bytes();
+                record.block_bytes = compiled.layout.block_bytes().unwrap_or(0);
+            }
+            Ready::Rows(rows, _) => record.rows = self.publish_rows(&mut row_memory, rows, sequence)?,
+        }
+        let (control, rank, peers) = (&shared.control, shared.comm.rank(), &self.roles.peers[..]);
+        let launched = Launched { control, rank, sequence, record, peers };
+        control.announce(sequence, &record, peers);
+        let (waiter, timeout) = (shared.comm.waiter(), shared.config.device_timeout);
+        let waiting = Waiting { launched: &launched, waiter, timeout };
+        self.open(&waiting, &mut scratch, &ready)?;
+        let owners = self.roles.owners.iter().map(|owner| Ok((*owner, started(&waiting, *owner)?)));
+        let owners: Vec<(u32, LaunchRecord)> = owners.collect::<Result<_>>()?;
+        let compiled = match ready {
+            Ready::Compiled(compiled) => compiled,
+            Ready::Rows(rows, table) => self.sized(&waiting, launch, (rows, table), &owners)?,
         };
-        shared.control.announce(sequence, &launched.record, &self.roles.peers);
-        let waiting = Waiting {
-            launched: &launched,
-            waiter: shared.comm.waiter(),
-            timeout: shared.config.device_timeout,
-        };
-        self.open(&waiting, &mut scratch, layout)?;
-        let bases = self.bases(&waiting, launch, &mut scratch, program)?;
+        let program = &compiled.program;
+        let bases = self.bases(&owners, launch, &mut scratch, program)?;
         let ranks = NonZeroU32::new(shared.comm.n_ranks()).unwrap_or(NonZeroU32::MIN);
         let kernels =
             Kernels::new(launch.packets.payload(), |op| FoldKernel::new(launch.data_type, op, ranks));
@@ -241,6 +334,22 @@ impl Prepared {
         Ok(())
     }
 
+    /// Writes the rows of this launch; where peers find them.
+    fn publish_rows(
+        &self,
+        memory: &mut Option<RowMemory>,
+        rows: &SizeRows,
+        sequence: u64,
+    ) -> Result<Option<SlotId>> {
+        let Some(own) = self.plan.ranks.get(self.shared.comm.rank() as usize) else { return Ok(None) };
+        let memory = match memory {
+            Some(memory) => memory,
+            None => memory.insert(RowMemory::new(&self.shared.comm, own, &self.roles.users)?),
+        };
+        memory.write(own, rows, sequence)?;
+        Ok(Some(memory.publication().slot()))
+    }
+
     /// Makes this rank's buffers known to the ranks that touch them.
     fn publish(&self, launch: &PlanLaunch<'_>) -> Result<[Option<Publication>; 2]> {
         let publish = |view: &BufferView<'_>| match view.memory {
@@ -252,12 +361,7 @@ impl Prepared {
         Ok([publish(&launch.input)?, publish(&launch.output)?])
     }
 
-    fn record(
-        &self,
-        launch: &PlanLaunch<'_>,
-        layout: &MessageLayout,
-        publications: &[Option<Publication>; 2],
-    ) -> LaunchRecord {
+    fn record(&self, launch: &PlanLaunch<'_>, publications: &[Option<Publication>; 2]) -> LaunchRecord {
         let buffer = |view: &BufferView<'_>, publication: &Option<Publication>| BufferRecord {
             bytes: view.bytes,
             place: publication.as_ref().map(|publication| (publication.slot(), view.offset)),
@@ -265,50 +369,51 @@ impl Prepared {
         LaunchRecord {
             collective: self.plan.collective,
             identity: self.identity.plan,
-            chunk_bytes: layout.chunk_bytes(),
-            block_bytes: layout.block_bytes().unwrap_or(0),
+            chunk_bytes: 0,
+            block_bytes: 0,
             data_type: launch.data_type,
             reduce_op: self.reduce_op,
             packet_payload: launch.packets.payload(),
             input: buffer(&launch.input, &publications[0]),
             output: buffer(&launch.output, &publications[1]),
+            rows: None,
         }
     }
 
     /// Waits for whom this launch must wait before it begins, and makes room in the scratch.
-    fn open(&self, waiting: &Waiting<'_>, scratch: &mut Scratch, layout: &MessageLayout) -> Result<()> {
+    fn open(&self, waiting: &Waiting<'_>, scratch: &mut Scratch, ready: &Ready<'_>) -> Result<()> {
         let shared = &*self.shared;
         if scratch.must_clear() {
             scratch.clear();
         }
-        let grows = scratch.must_grow(layout, shared.comm.rank());
+        let layout = match ready {
+            Ready::Compiled(compiled) => Some(&compiled.layout),
+            Ready::Rows(..) => None,
+        };
+        let growing = layout.filter(|layout| scratch.must_grow(layout, shared.comm.rank()));
         // Chunks lie elsewhere than in the last launch: a peer that still runs that one must not be met.
-        let moves = scratch.moves(layout);
-        if grows || moves || self.contract.repairs.start_handshake {
+        let moves = layout.is_some_and(|layout| scratch.moves(layout));
+        if growing.is_some() || moves || self.contract.repairs.start_handshake {
             for peer in &self.roles.peers {
                 started(waiting, *peer)?;
             }
         }
-        if grows {
+        if let Some(layout) = growing {
             scratch.grow(&shared.comm, &self.roles, layout, shared.config.setup_timeout.start())?;
         }
         Ok(())
     }
 
-    /// Addresses of own and peers' buffers. Waits for every rank whose input or output this one touches.
+    /// Addresses of own and peers' buffers.
     fn bases(
         &self,
-        waiting: &Waiting<'_>,
+        owners: &[(u32, LaunchRecord)],
         launch: &PlanLaunch<'_>,
         scratch: &mut Scratch,
         program: &Program,
     ) -> Result<Bases> {
         let shared = &*self.shared;
         let service = if self.channels.port.is_empty() { None } else { Some(shared.service()?) };
-        let mut records: Vec<(u32, LaunchRecord)> = Vec::with_capacity(self.roles.owners.len());
-        for owner in &self.roles.owners {
-            records.push((*owner, started(waiting, *owner)?));
-        }
         Bases::resolve(&program.bases, service.as_ref(), |BaseKey { rank, buffer, form }| {
             if buffer == BufferKind::Scratch {
                 return scratch.place(rank, form, service.as_ref());
@@ -318,7 +423,7 @@ impl Prepared {
                 let memory = view.memory.cloned();
                 return Ok(memory.map(|memory| Place { memory, offset: view.offset, id: None }));
             }
-            let record = records.iter().find(|(owner, _)| *owner == rank).map(|(_, record)| record);
+            let record = owners.iter().find(|(owner, _)| *owner == rank).map(|(_, record)| record);
             let found = record.map(|r| if buffer == BufferKind::Input { r.input } else { r.output });
             let needed = program.reach(BaseKey { rank, buffer, form });
             let bytes = found.map_or(0, |found| found.bytes);

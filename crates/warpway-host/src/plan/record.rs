@@ -22,6 +22,8 @@ pub(super) struct LaunchRecord {
     /// Not compared: they may differ between ranks.
     pub(super) input: BufferRecord,
     pub(super) output: BufferRecord,
+    /// Where the rows of a plan with sized chunks are.
+    pub(super) rows: Option<SlotId>,
 }
 
 /// A buffer of the launching rank.
@@ -87,6 +89,9 @@ impl LaunchRecord {
                 offset,
             ]);
         }
+        if let Some(SlotId { slot, generation }) = self.rows {
+            words[20..23].copy_from_slice(&[1, slot, generation]);
+        }
         words
     }
 
@@ -114,6 +119,7 @@ impl LaunchRecord {
             packet_payload: words[5],
             input: buffer(&words[10..15]),
             output: buffer(&words[15..20]),
+            rows: (words[20] == 1).then_some(SlotId { slot: words[21], generation: words[22] }),
         })
     }
 }
@@ -140,13 +146,14 @@ mod tests {
             packet_payload: 4,
             input: BufferRecord { bytes: 34, place },
             output: BufferRecord { bytes: 35, place: None },
+            rows: Some(SlotId { slot: 5, generation: 2 }),
         }
     }
 
     #[test]
     fn records_survive_their_words() {
         assert_eq!(LaunchRecord::from_words(&record().to_words()), Some(record()));
-        let none = LaunchRecord { reduce_op: None, ..record() };
+        let none = LaunchRecord { reduce_op: None, rows: None, ..record() };
         assert_eq!(LaunchRecord::from_words(&none.to_words()), Some(none));
         assert_eq!(LaunchRecord::from_words(&[u64::MAX; WORDS]), None);
     }

@@ -1,7 +1,7 @@
 //! What a launch brings: buffers, type of the elements, format of packets.
 
 use warpway_core::memory::RegisteredMemory;
-use warpway_plan::DataType;
+use warpway_plan::{DataType, SizeRows};
 
 /// One launch of a prepared plan.
 #[derive(Debug, Clone, Copy)]
@@ -14,17 +14,24 @@ pub struct PlanLaunch<'a> {
     pub data_type: DataType,
     /// How packets look, in plans with packets.
     pub packets: PacketFormat,
+    /// Sizes and places of this rank's chunks, for plans with sized chunks and no others.
+    pub sizes: Option<&'a SizeRows>,
 }
 
 impl<'a> PlanLaunch<'a> {
     /// With packets of 8 bytes of data.
     pub fn new(input: BufferView<'a>, output: BufferView<'a>, data_type: DataType) -> Self {
-        Self { input, output, data_type, packets: PacketFormat::Ll16 }
+        Self { input, output, data_type, packets: PacketFormat::Ll16, sizes: None }
     }
 
     /// The same with other packets.
     pub fn with_packets(self, packets: PacketFormat) -> Self {
         Self { packets, ..self }
+    }
+
+    /// The same for a plan with sized chunks.
+    pub fn with_sizes(self, sizes: &'a SizeRows) -> Self {
+        Self { sizes: Some(sizes), ..self }
     }
 }
 
