@@ -4,7 +4,7 @@
 use warpway_plan::{BufferKind, ChannelType, Collective, DataKind, Plan, Via};
 
 use crate::random::Random;
-use crate::sketch::{At, Sketch, Spot, here, there};
+use crate::sketch::{At, Sketch, Spot, everywhere, here, there};
 
 mod folds;
 
@@ -13,6 +13,7 @@ const O: BufferKind = BufferKind::Output;
 const S: BufferKind = BufferKind::Scratch;
 const MEMORY: Option<ChannelType> = Some(ChannelType::Memory);
 const PORT: Option<ChannelType> = Some(ChannelType::Port);
+const SWITCH: Option<ChannelType> = Some(ChannelType::Switch);
 
 /// One correct plan.
 pub(crate) fn generate(seed: u64) -> Plan {
@@ -44,10 +45,13 @@ enum Way {
     Packets,
     /// Packed locally, sent on once it is there.
     PackedFirst,
+    /// The same through a port: packets as they are behind a nop, or awaited.
+    PortPackets,
+    PortForward,
     Pipeline,
 }
 
-const WAYS: [Way; 11] = [
+const WAYS: [Way; 13] = [
     Way::Put,
     Way::PutWithSignal,
     Way::Get,
@@ -58,6 +62,8 @@ const WAYS: [Way; 11] = [
     Way::PortFlushed,
     Way::Packets,
     Way::PackedFirst,
+    Way::PortPackets,
+    Way::PortForward,
     Way::Pipeline,
 ];
 
@@ -107,10 +113,21 @@ fn transfers(random: &mut Random) -> Plan {
     sketch.plan.threads_per_block = *random.pick(&[1, 32, 256, 1024]);
     let blocks = 1 + random.below(3) as u32;
     let usable = if random.chance(1, 3) { vec![*random.pick(&WAYS)] } else { WAYS.to_vec() };
+    sketch.plan.in_place = collective == Collective::AllGather && random.chance(1, 3);
     let mut work = Vec::new();
+    let mut spread = Vec::new();
+    let to_all = matches!(collective, Collective::AllGather | Collective::Broadcast);
     for (number, m) in (0u64..).zip(moves) {
-        work.push((m, *random.pick(&usable), random.below(blocks as usize) as u32, number));
+        let own = m.from.0 == m.to.0;
+        let block = random.below(blocks as usize) as u32;
+        if own && to_all && random.chance(1, 3) {
+            spread.push((m, block, number, random.below(3)));
+        }
+        if !(own && sketch.plan.in_place) {
+            work.push((m, *random.pick(&usable), block, number));
+        }
     }
+    work.retain(|(m, ..)| !spread.iter().any(|(all, ..)| all.from == m.from));
     let shape = Shape { n, blocks, relaxed: random.chance(1, 2) && !work.iter().any(|w| w.1 == Way::Staged) };
     for rank in 0..n {
         for block in 0..blocks {
@@ -120,6 +137,9 @@ fn transfers(random: &mut Random) -> Plan {
     }
     for (m, way, block, number) in &work {
         transfer(&mut sketch, (*m, *way), (*block, blocks), *number, scratch / 2);
+    }
+    for (m, block, number, how) in &spread {
+        to_everybody(&mut sketch, *m, (*block, blocks), *number, *how);
     }
     for rank in 0..n {
         for block in 0..blocks {
@@ -257,6 +277,19 @@ fn transfer(
             let last = (block + 1) % blocks;
             sketch.at(q, last).data(DataKind::UnpackPackets, None, &[here(S, stage)], &[here(O, o)]);
         }
+        Way::PortPackets | Way::PortForward => {
+            let mut spot = sketch.at(p, block);
+            spot.data(DataKind::CopyPackets, None, &[source], &[leaving]);
+            let kind = match way {
+                Way::PortPackets => {
+                    spot.nop();
+                    DataKind::PutPackets
+                }
+                _ => DataKind::ReadPutPackets,
+            };
+            spot.data(kind, PORT, &[leaving], &[there(q, S, stage)]).flush(&[q]);
+            sketch.at(q, block).data(DataKind::UnpackPackets, None, &[here(S, stage)], &[here(O, o)]);
+        }
         Way::Pipeline => {
             let unit = 32 << (number % 2);
             sketch.at(p, block).pipeline(unit, 1, |spot| {
@@ -266,6 +299,40 @@ fn transfer(
             sketch.at(q, block).pipeline(unit, 1, |spot| {
                 spot.wait(Via::Memory, false, &[p]).nop();
             });
+        }
+    }
+}
+
+/// One chunk to the same place of every rank, itself included.
+fn to_everybody(sketch: &mut Sketch, m: Move, (block, blocks): (u32, u32), number: u64, how: usize) {
+    let ((p, i), (_, o)) = (m.from, m.to);
+    let n = sketch.plan.ranks.len() as u32;
+    let in_place = sketch.plan.in_place;
+    let mut spot = sketch.at(p, block);
+    match how {
+        0 => {
+            spot.data(DataKind::GroupStore, SWITCH, &[here(I, i)], &[everywhere(O, o)]);
+        }
+        1 => {
+            let others = of_others(n, p, |q| there(q, O, o));
+            spot.data(DataKind::Put, MEMORY, &vec![here(I, i); others.len()], &others);
+            if !in_place {
+                spot.data(DataKind::Copy, None, &[here(I, i)], &[here(O, o)]);
+            }
+        }
+        _ => {
+            // The slot behind those of arrivals holds what is stored.
+            let arrivals = sketch.plan.ranks[0].scratch_chunks / 2;
+            let mut spot = sketch.at(p, block);
+            spot.data(DataKind::CopyPackets, None, &[here(I, i)], &[here(S, arrivals + number)]);
+            let (from, to) = ([here(S, arrivals + number)], [everywhere(S, number)]);
+            spot.data(DataKind::GroupStorePackets, SWITCH, &from, &to);
+            for q in 0..n {
+                let mut spot = sketch.at(q, (block + 1) % blocks);
+                if q != p || !in_place {
+                    spot.data(DataKind::UnpackPackets, None, &[here(S, number)], &[here(O, o)]);
+                }
+            }
         }
     }
 }

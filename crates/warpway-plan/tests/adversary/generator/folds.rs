@@ -1,12 +1,10 @@
 //! Collectives that fold.
 
-use warpway_plan::{ChannelType, Collective, DataKind, Plan};
+use warpway_plan::{Action, Collective, DataKind, Plan, ReduceOp};
 
-use super::{I, MEMORY, O, S, Shape, of_others};
+use super::{I, MEMORY, O, S, SWITCH, Shape, of_others};
 use crate::random::Random;
 use crate::sketch::{Sketch, everywhere, here, there};
-
-const SWITCH: Option<ChannelType> = Some(ChannelType::Switch);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -20,11 +18,24 @@ enum Way {
     Packets,
     /// Packets to an owner, which packs the result to all.
     OwnerPackets,
+    /// The owner also packs it locally; another block sends that on.
+    OwnerForward,
+    /// Inputs go to the owner's scratch, which folds them and stores the result everywhere.
+    OwnerGathered,
     /// The multicast hardware folds.
     Switch,
 }
 
-const WAYS: [Way; 6] = [Way::Direct, Way::Owner, Way::Gathered, Way::Packets, Way::OwnerPackets, Way::Switch];
+const WAYS: [Way; 8] = [
+    Way::Direct,
+    Way::Owner,
+    Way::Gathered,
+    Way::Packets,
+    Way::OwnerPackets,
+    Way::OwnerForward,
+    Way::OwnerGathered,
+    Way::Switch,
+];
 
 pub(super) fn folds(random: &mut Random) -> Plan {
     let collective = *random.pick(&[Collective::AllReduce, Collective::Reduce, Collective::ReduceScatter]);
@@ -33,16 +44,21 @@ pub(super) fn folds(random: &mut Random) -> Plan {
     let wide = if collective == Collective::ReduceScatter { each * u64::from(n) } else { each };
     let way = *random.pick(&WAYS);
     let all = collective == Collective::AllReduce;
-    let owner_only = matches!(way, Way::Owner | Way::OwnerPackets);
+    let owner_only = matches!(way, Way::Owner | Way::OwnerPackets | Way::OwnerForward | Way::OwnerGathered);
     let way = if owner_only && !all { Way::Direct } else { way };
     let scratch = wide * u64::from(n) + wide;
     let mut sketch = Sketch::new("folds", collective, n, (wide, each, scratch));
     sketch.plan.double_scratch = random.chance(1, 2);
     // In place an owner may overwrite inputs that nobody else reads.
-    sketch.plan.in_place =
-        all && matches!(way, Way::Owner | Way::OwnerPackets | Way::Switch) && random.chance(1, 2);
+    let own = match collective {
+        Collective::AllReduce => owner_only || way == Way::Switch,
+        Collective::ReduceScatter => true,
+        _ => false,
+    };
+    sketch.plan.in_place = own && random.chance(1, 2);
     let blocks = 1 + random.below(3) as u32;
-    let relaxed = random.chance(1, 2) && way != Way::Gathered;
+    let gathered = matches!(way, Way::Gathered | Way::OwnerGathered);
+    let relaxed = random.chance(1, 2) && !gathered;
     let shape = Shape { n, blocks, relaxed };
     for rank in 0..n {
         for block in 0..blocks {
@@ -54,7 +70,7 @@ pub(super) fn folds(random: &mut Random) -> Plan {
     for rank in 0..n {
         plan.send(&mut sketch, rank);
     }
-    if way == Way::Gathered {
+    if gathered {
         for rank in 0..n {
             for block in 0..blocks {
                 shape.close(&mut sketch.at(rank, block), rank, block);
@@ -71,6 +87,14 @@ pub(super) fn folds(random: &mut Random) -> Plan {
     for rank in 0..n {
         for block in 0..blocks {
             shape.close(&mut sketch.at(rank, block), rank, block);
+        }
+    }
+    let op = *random.pick(&[ReduceOp::Sum, ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min]);
+    for block in sketch.plan.ranks.iter_mut().flat_map(|rank| &mut rank.blocks) {
+        for operation in &mut block.operations {
+            if let Action::Data(data) = &mut operation.action {
+                data.fold.iter_mut().for_each(|fold| fold.op = op);
+            }
         }
     }
     sketch.finish()
@@ -121,8 +145,13 @@ impl Work {
                     Way::Gathered => {
                         sketch.at(rank, self.block(i)).data(DataKind::Put, MEMORY, &[here(I, i)], &[to]);
                     }
+                    Way::OwnerGathered if self.owner(i) == peer => {
+                        sketch.at(rank, self.block(i)).data(DataKind::Put, MEMORY, &[here(I, i)], &[to]);
+                    }
                     Way::Packets => self.pack(sketch, rank, i, to),
-                    Way::OwnerPackets if self.owner(i) == peer => self.pack(sketch, rank, i, to),
+                    Way::OwnerPackets | Way::OwnerForward if self.owner(i) == peer => {
+                        self.pack(sketch, rank, i, to)
+                    }
                     _ => {}
                 }
             }
@@ -167,16 +196,30 @@ impl Work {
                     all.extend(results());
                     spot.data(DataKind::ReadReduceSend, MEMORY, &sources, &all);
                 }
+                Way::OwnerGathered if self.owner(i) == rank => {
+                    sources.extend(slots());
+                    let mut all = vec![here(O, o)];
+                    all.extend(results());
+                    spot.data(DataKind::ReduceSend, MEMORY, &sources, &all);
+                }
+                Way::OwnerForward if self.owner(i) == rank => {
+                    sources.extend(slots());
+                    let results = [here(O, o), here(S, back)];
+                    spot.data(DataKind::ReduceCopyPackets, None, &sources, &results);
+                    let mut spot = sketch.at(rank, self.block(i + 1));
+                    let others = of_others(self.n, rank, |q| there(q, S, back));
+                    spot.data(DataKind::ReadPutPackets, MEMORY, &[here(S, back)], &others);
+                }
                 Way::OwnerPackets if self.owner(i) == rank => {
                     sources.extend(slots());
                     let mut all = vec![here(O, o)];
                     all.extend(of_others(self.n, rank, |q| there(q, S, back)));
                     spot.data(DataKind::ReduceSendPackets, MEMORY, &sources, &all);
                 }
-                Way::OwnerPackets => {
+                Way::OwnerPackets | Way::OwnerForward => {
                     spot.data(DataKind::UnpackPackets, None, &[here(S, back)], &[here(O, o)]);
                 }
-                Way::Owner => {}
+                Way::Owner | Way::OwnerGathered => {}
                 Way::Switch if self.collective == Collective::AllReduce && self.in_place => {
                     if self.owner(i) == rank {
                         let mut spot = sketch.at(rank, self.block(i));
