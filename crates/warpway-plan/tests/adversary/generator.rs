@@ -110,7 +110,7 @@ fn transfers(random: &mut Random) -> Plan {
     let scratch = 2 * moves.len() as u64;
     let mut sketch = Sketch::new("transfers", collective, n, (chunks.0, chunks.1, scratch));
     sketch.plan.double_scratch = random.chance(1, 2);
-    sketch.plan.threads_per_block = *random.pick(&[1, 32, 256, 1024]);
+    sketch.plan.threads_per_block = *random.pick(&[32, 256, 1024]);
     let blocks = 1 + random.below(3) as u32;
     let usable = if random.chance(1, 3) { vec![*random.pick(&WAYS)] } else { WAYS.to_vec() };
     sketch.plan.in_place = collective == Collective::AllGather && random.chance(1, 3);

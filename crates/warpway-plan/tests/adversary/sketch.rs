@@ -82,6 +82,14 @@ impl Sketch {
     }
 
     pub(crate) fn finish(mut self) -> Plan {
+        let is = |entry: &&ChannelEntry| matches!(entry, ChannelEntry::Switch { .. });
+        let entries = |rank: &RankPlan| rank.channels.iter().filter(is).cloned().collect::<Vec<_>>();
+        let multicast = self.plan.ranks.iter().map(entries).find(|e| !e.is_empty()).unwrap_or_default();
+        for rank in &mut self.plan.ranks {
+            if !rank.channels.iter().any(|entry| is(&entry)) {
+                rank.channels.extend(multicast.iter().cloned());
+            }
+        }
         self.plan.extensions = self.plan.used_extensions();
         let packets = self.plan.operations().any(|(_, _, o)| match &o.action {
             Action::Data(data) => data.kind.uses_packets(),
@@ -244,16 +252,16 @@ impl Spot<'_> {
     }
 
     fn switch(&mut self, buffer: BufferKind) -> u32 {
-        let is =
-            |entry: &ChannelEntry| matches!(entry, ChannelEntry::Switch { buffer: b, .. } if *b == buffer);
-        let switches = |e: &&ChannelEntry| matches!(e, ChannelEntry::Switch { .. });
+        let is = |entry: &ChannelEntry| matches!(entry, ChannelEntry::Switch { .. });
+        let at = BufferKind::ALL.iter().position(|b| *b == buffer).unwrap_or(0);
         if !self.plan.channels.iter().any(is) {
+            // All three, so that the lists of all ranks agree.
             let ranks: Vec<u32> = (0..self.n_ranks).collect();
-            let groups = vec![RankGroup { size: ranks.len() as u64, ranks }];
-            self.plan.channels.push(ChannelEntry::Switch { buffer, groups });
+            let group = RankGroup { size: ranks.len() as u64, ranks };
+            let entry = |buffer| ChannelEntry::Switch { buffer, groups: vec![group.clone()] };
+            self.plan.channels.extend(BufferKind::ALL.map(entry));
         }
-        let index = self.plan.channels.iter().filter(switches).position(is).unwrap_or(0) as u32;
-        self.position(ChannelType::Switch, index)
+        self.position(ChannelType::Switch, at as u32)
     }
 
     fn position(&mut self, channel_type: ChannelType, index: u32) -> u32 {
