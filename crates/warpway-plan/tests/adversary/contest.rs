@@ -71,6 +71,8 @@ pub(crate) struct Outcome {
     pub(crate) classes: BTreeMap<String, Count>,
     /// Rejections by the rule of their first error: all, and those of plans that pass.
     pub(crate) rules: BTreeMap<u16, (u64, u64)>,
+    /// Rejected plans that pass.
+    pub(crate) cautious: Vec<String>,
     /// Accepted plans that fail.
     pub(crate) failures: Vec<String>,
     pub(crate) schedules: u64,
@@ -151,6 +153,7 @@ fn weigh(
             } else {
                 count.cautious += 1;
                 of_rule.1 += 1;
+                outcome.cautious.push(format!("V{rule} {} {class} at {place}", original.name));
             }
         }
         Word::Inconclusive => count.inconclusive += 1,
@@ -206,6 +209,9 @@ fn trial() {
     }
     for (rule, (all, passing)) in &outcome.rules {
         println!("V{rule}: {all}, of which pass {passing}");
+    }
+    for line in &outcome.cautious {
+        println!("cautious {line}");
     }
     println!("FAILURES {}", outcome.failures.len());
     for failure in outcome.failures.iter().take(number("SHOW", 20) as usize) {
