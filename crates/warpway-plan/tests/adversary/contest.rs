@@ -220,6 +220,25 @@ fn trial() {
 }
 
 #[test]
+#[ignore = "says all of one mutant"]
+fn explain() {
+    let wanted = std::env::var("WANTED").unwrap_or_default();
+    for plan in crate::corpus::corpus(400) {
+        for mutant in mutants(&plan) {
+            if format!("{} {} at {}", plan.name, mutant.class, mutant.place) == wanted {
+                println!(
+                    "{:#?}",
+                    verify(&mutant.plan, &Options { profile: Profile::Strict, ..Options::default() })
+                        .diagnostics
+                );
+                println!("{}", mutant.plan.to_json(warpway_plan::Style::Compact));
+                println!("{:?}", run(&mutant.plan, &Sizes::Any, 1000, &mut Outcome::default()));
+            }
+        }
+    }
+}
+
+#[test]
 #[ignore = "lists the mutants that pass"]
 fn passing() {
     let wanted = std::env::var("CLASS").unwrap_or_default();

@@ -203,6 +203,19 @@ fn a_fold_that_takes_an_input_twice_is_wrong() {
 }
 
 #[test]
+fn two_ranks_do_not_receive_from_the_same_sender() {
+    let mut sketch = Sketch::new("twice", Collective::SendRecv, 2, (1, 1, 0));
+    sketch.at(0, 0).signal(Via::Memory, true, &[1]).wait(Via::Memory, true, &[1]).nop();
+    sketch.at(1, 0).signal(Via::Memory, true, &[0]).wait(Via::Memory, true, &[0]).nop();
+    let mut block = sketch.at(0, 0);
+    block.data(DataKind::Copy, None, &[here(I, 0)], &[here(O, 0)]);
+    block.data(DataKind::Put, MEMORY, &[here(I, 0)], &[there(1, O, 0)]);
+    sketch.at(0, 0).nop().signal(Via::Memory, false, &[1]).wait(Via::Memory, false, &[1]).nop();
+    sketch.at(1, 0).nop().signal(Via::Memory, false, &[0]).wait(Via::Memory, false, &[0]).nop();
+    assert_eq!(found(&sketch.finish()), [Kind::WrongResult]);
+}
+
+#[test]
 fn a_semaphore_orders_blocks_and_must_come_back() {
     let staged = |acquires: bool, releases: u32| {
         let mut sketch = Sketch::new("staged", Collective::Custom, 1, (1, 1, 1));

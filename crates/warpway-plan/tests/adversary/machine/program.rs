@@ -2,7 +2,7 @@
 //!
 //! A lane is one unit of splitting. It stands for a vector that one thread moves, and for one packet.
 
-use warpway_plan::{Action, BufferKind, Collective, Plan, RankPlan, ReduceOp, Topology, Via};
+use warpway_plan::{Action, BufferKind, Collective, Plan, ReduceOp, Topology, Via};
 
 use super::lower::Lowering;
 use crate::random::mix;
@@ -213,10 +213,14 @@ impl Program {
                     program.cells += lanes;
                 }
             }
-            if plan.in_place {
+            if plan.in_place && !input.is_empty() && !output.is_empty() {
                 let (aliased, within, first) = match plan.collective {
-                    Collective::ReduceScatter => (&mut output, &input, rank as usize * output_len(r)),
-                    Collective::AllGather => (&mut input, &output, rank as usize * input_len(r)),
+                    Collective::ReduceScatter | Collective::Scatter => {
+                        (&mut output, &input, rank as usize * r.output_chunks as usize)
+                    }
+                    Collective::AllGather | Collective::Gather => {
+                        (&mut input, &output, rank as usize * r.input_chunks as usize)
+                    }
                     _ => (&mut output, &input, 0),
                 };
                 for (k, chunk) in aliased.iter_mut().enumerate() {
@@ -265,14 +269,6 @@ impl Program {
     pub(crate) fn channel_number(&self, channel: (u32, Via, u32)) -> Option<u32> {
         self.channels.iter().position(|c| *c == channel).map(|n| n as u32)
     }
-}
-
-fn input_len(rank: &RankPlan) -> usize {
-    rank.input_chunks as usize
-}
-
-fn output_len(rank: &RankPlan) -> usize {
-    rank.output_chunks as usize
 }
 
 /// Lanes of one chunk of an input or output; `None` if it has no size.

@@ -57,6 +57,9 @@ pub(crate) struct Machine<'p> {
     trace: Option<Vec<String>>,
 }
 
+/// The sender of what is no rank's input.
+const NOBODY: u32 = u32::MAX;
+
 /// Steps shown of a failed schedule.
 const SHOWN: usize = 30;
 
@@ -259,7 +262,7 @@ impl<'p> Machine<'p> {
         let taken: Vec<u32> = self.ranks.iter().filter_map(|r| r.sender).collect();
         *self.ranks[rank].sender.get_or_insert_with(|| {
             let ranks = 0..self.program.ranks.len() as u32;
-            ranks.filter(|q| !taken.contains(q)).find(|q| input(*q, place, launch) == found).unwrap_or(0)
+            ranks.filter(|q| !taken.contains(q)).find(|q| input(*q, place, launch) == found).unwrap_or(NOBODY)
         })
     }
 
