@@ -22,6 +22,9 @@ pub(super) struct Party {
     pub(super) channel: Option<ChannelId>,
     /// The step writes packets, so that its reads may be ordered by them.
     pub(super) packs: bool,
+    /// The step may write where it reads: such a write comes after the reads of its own step, but not after others
+    /// of the same segment.
+    pub(super) rewrites: bool,
 }
 
 /// Two accesses that touch the same units. Extents are those of the memory, where buffers may be moved.
@@ -109,7 +112,9 @@ impl Memory {
         }
         let rank = extent.rank as usize;
         let (space, by) = self.homes.get(rank)?[extent.buffer as usize];
-        Some((rank * 3 + space, extent.moved(by)?))
+        // Whatever the plan calls it, it is the same memory: extents meet only within one buffer.
+        let buffer = *BufferKind::ALL.get(space)?;
+        Some((rank * 3 + space, Extent { buffer, ..extent.moved(by)? }))
     }
 
     /// Enters an access. `is_ordered` says whether an earlier one comes before it; `conflict` hears of those that
@@ -194,5 +199,5 @@ fn enter_cell(
 /// True if whatever comes after a read comes after an earlier one of the same thread too.
 fn replaces(party: &Party, earlier: &Party) -> bool {
     let (a, b) = (earlier.by.position, party.by.position);
-    a.thread == b.thread && (a.time < b.time || (a.time == b.time && !party.packs))
+    a.thread == b.thread && (a.time < b.time || (a.time == b.time && !party.packs && !party.rewrites))
 }

@@ -255,7 +255,7 @@ impl Run<'_, '_> {
             self.problem(Problem::Unwritten(*party));
         }
         for (by, extent) in late {
-            let earlier = Party { by, mode: Mode::Write, extent, channel: None, packs: true };
+            let earlier = Party { by, mode: Mode::Write, extent, channel: None, packs: true, rewrites: true };
             self.problem(Problem::Race(earlier, *party));
         }
         self.replay.slots.read(party.by, &party.extent);
@@ -350,6 +350,7 @@ impl OfStep<'_> {
             extent: access.extent,
             channel: request.map(|(channel, ..)| *channel),
             packs: writes_packets(self.data),
+            rewrites: !moves_to_others(self.data.kind),
         }
     }
 
@@ -363,6 +364,12 @@ impl OfStep<'_> {
             self.data.group.is_some_and(|g| g.size > 1 && (slice.is_some() || u64::from(g.member) >= chunks));
         !sized && !cut
     }
+}
+
+/// True if what is read and what is written belong to different ranks.
+fn moves_to_others(kind: DataKind) -> bool {
+    use DataKind::{Get, Put, PutWithSignal, PutWithSignalAndFlush};
+    matches!(kind, Put | PutWithSignal | PutWithSignalAndFlush | Get)
 }
 
 fn writes_packets(data: &DataOperation) -> bool {

@@ -2,6 +2,7 @@
 
 use warpway_plan::{Action, BufferKind, ChannelType, Collective, DataKind, Plan, Via};
 
+use crate::contest::{Word, strict};
 use crate::corpus::NOT_CLEAN;
 use crate::judge::{LAUNCHES, judge, sizes};
 use crate::machine::Kind;
@@ -237,6 +238,35 @@ fn a_semaphore_orders_blocks_and_must_come_back() {
     assert_eq!(found(&staged(true, 0)), [Kind::Deadlock]);
     let kinds = found(&staged(false, 1));
     assert!(kinds.contains(&Kind::RaceOnRead), "{kinds:?}");
+}
+
+/// What the judge finds the verifier must find: here under two names of one memory, and behind another read.
+#[test]
+fn an_input_that_is_overwritten_in_place_while_it_is_put() {
+    let plan = |nop: bool| {
+        let mut sketch = Sketch::new("in place", Collective::AllReduce, 2, (1, 1, 2));
+        sketch.plan.in_place = true;
+        for rank in 0..2 {
+            let peer = 1 - rank;
+            let mut block = sketch.at(rank, 0);
+            block.signal(Via::Memory, false, &[peer]).wait(Via::Memory, false, &[peer]).nop();
+            block.data(DataKind::Put, MEMORY, &[here(I, 0)], &[there(peer, S, 0)]).nop();
+            block.signal(Via::Memory, false, &[peer]).wait(Via::Memory, false, &[peer]).nop();
+            // Read once more, for nobody.
+            block.data(DataKind::Copy, None, &[here(I, 0)], &[here(S, 1)]);
+            if nop {
+                block.nop();
+            }
+            block.data(DataKind::Reduce, None, &[here(I, 0), here(S, 0)], &[here(O, 0)]);
+        }
+        sketch.finish()
+    };
+    let right = plan(true);
+    assert_eq!(found(&right), []);
+    assert!(matches!(strict(&right), Word::Accepted(_)));
+    let wrong = plan(false);
+    assert!(found(&wrong).contains(&Kind::RaceOnWrite));
+    assert!(matches!(strict(&wrong), Word::Rejected(501)));
 }
 
 #[test]

@@ -171,7 +171,7 @@ impl Memory {
             let since = cell.since;
             self.find_reads(origin, at, since);
             let cell = &self.cells[at as usize];
-            if let Some(read) = cell.read.iter().find(|s| open(s) && !self.found.contains(s)) {
+            if let Some(read) = cell.read.iter().find(|s| open(s) && !self.came_before(s)) {
                 return Err(Fault::between(Kind::RaceOnWrite, at, *read, by));
             }
             if open(&cell.written) && self.found.is_empty() {
@@ -240,6 +240,12 @@ impl Memory {
         (slot.flag, slot.value, slot.origin, slot.written) = (flag, value, origin, by);
         slot.seen.clear();
         Ok(())
+    }
+
+    /// True if a read is among those found, or in an earlier segment of one of them.
+    fn came_before(&self, read: &Stamp) -> bool {
+        let before = |f: &Stamp| f == read || (f.component == read.component && f.time > read.time);
+        self.found.iter().any(before)
     }
 
     /// Finds the reads of `cell` since it was last written that went into `origin`.
