@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test")]
 
 mod contest;
+mod contest_runs;
 mod corpus;
 mod generator;
 mod judge;
