@@ -41,8 +41,8 @@ struct Post {
 struct Counter {
     /// What it holds at the start.
     initial: u64,
-    /// By posting block: all posts of the plan, and those that have happened.
-    posters: BTreeMap<usize, (u64, Vec<Post>)>,
+    /// By posting block.
+    posters: BTreeMap<usize, Poster>,
     /// By taking block: how many it has taken.
     takers: BTreeMap<usize, u64>,
     /// Any post or take is relaxed.
@@ -51,6 +51,29 @@ struct Counter {
     ambiguous: bool,
     /// Who was the last to post, and to take, while counting: block, segment, thread.
     last: [Option<(usize, Time, u32)>; 2],
+}
+
+impl Counter {
+    /// True if a block's last take may have got a relaxed post, or an earlier one of its takes what this one needs.
+    fn may_be_relaxed(&self, block: usize) -> bool {
+        let last = self.posters.values().next().map_or(0, |poster| poster.last_relaxed);
+        match (self.ambiguous, self.posters.len(), self.takers.len()) {
+            (false, 0 | 1, 0 | 1) => false,
+            // It has got a post with at least its own number.
+            (false, 0 | 1, _) => self.takers.get(&block).is_none_or(|taken| *taken <= last),
+            _ => self.relaxed,
+        }
+    }
+}
+
+/// A block that posts.
+#[derive(Debug, Default)]
+struct Poster {
+    /// In the whole plan.
+    posts: u64,
+    /// Number of the last relaxed one, from 1.
+    last_relaxed: u64,
+    happened: Vec<Post>,
 }
 
 /// No thread has this number.
@@ -146,7 +169,11 @@ impl<'t, 'p> Order<'t, 'p> {
         }
         for (thread, channel) in (0..).zip(signalled(trace, block, action)) {
             if let Some(counter) = self.receiver(channel) {
-                counter.posters.entry(block).or_default().0 += 1;
+                let poster = counter.posters.entry(block).or_default();
+                poster.posts += 1;
+                if relaxed {
+                    poster.last_relaxed = poster.posts;
+                }
                 counter.meet(0, (block, *segment, thread), relaxed);
             }
         }
@@ -167,7 +194,7 @@ impl<'t, 'p> Order<'t, 'p> {
             }
             Action::Release { semaphores } => {
                 for id in semaphores {
-                    self.semaphore(rank, *id).posters.entry(block).or_default().0 += 1;
+                    self.semaphore(rank, *id).posters.entry(block).or_default().posts += 1;
                 }
             }
             Action::Barrier { id, .. } => {
@@ -236,9 +263,7 @@ impl<'t, 'p> Order<'t, 'p> {
                         let counter = &mut self.channels[channel as usize];
                         let posts = take(counter, block);
                         let ambiguous = counter.ambiguous;
-                        let several = counter.posters.len() > 1 || counter.takers.len() > 1;
-                        let exact = !several && !ambiguous;
-                        let uncertain = !exact && counter.relaxed;
+                        let uncertain = counter.may_be_relaxed(block);
                         for post in posts {
                             let only_executed = uncertain || relaxed || post.relaxed;
                             if let (Some(paths), Some(node)) = (self.paths.as_mut(), node) {
@@ -272,7 +297,7 @@ impl<'t, 'p> Order<'t, 'p> {
                     let knowledge = self.published(block);
                     let node = self.paths.as_mut().map_or(Node::default(), |p| p.release(block, step));
                     let post = Post { knowledge, relaxed: false, step, node };
-                    self.semaphore(rank, *id).posters.entry(block).or_default().1.push(post);
+                    self.semaphore(rank, *id).posters.entry(block).or_default().happened.push(post);
                 }
             }
             Action::Acquire { semaphores } => {
@@ -427,7 +452,7 @@ impl<'t, 'p> Order<'t, 'p> {
         let relaxed = self.is_relaxed(block, step);
         if let Some(counter) = self.receiver(channel) {
             let post = Post { knowledge, relaxed, step, node };
-            counter.posters.entry(block).or_default().1.push(post);
+            counter.posters.entry(block).or_default().happened.push(post);
         }
     }
 
@@ -526,12 +551,12 @@ fn take(counter: &mut Counter, block: usize) -> Vec<Post> {
     let taken = counter.takers.entry(block).or_default();
     *taken += 1;
     let needed = *taken;
-    let total: u64 = counter.posters.values().map(|(all, _)| all).sum();
+    let total: u64 = counter.posters.values().map(|poster| poster.posts).sum();
     let mut posts = Vec::new();
-    for (all, happened) in counter.posters.values() {
-        let without = counter.initial.saturating_add(total - all);
+    for poster in counter.posters.values() {
+        let without = counter.initial.saturating_add(total - poster.posts);
         if let Some(number) = needed.checked_sub(without).and_then(|n| n.checked_sub(1)) {
-            posts.extend(happened.get(number as usize).cloned());
+            posts.extend(poster.happened.get(number as usize).cloned());
         }
     }
     posts

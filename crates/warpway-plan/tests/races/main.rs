@@ -1,3 +1,0 @@
-//! The rules about order: races (V5) and packets (V6).
-
-mod algorithms;
