@@ -14,6 +14,9 @@ use super::transfer::{Kernels, Mover, Slice, Tile};
 use super::waiting::{Launched, Waiting};
 use crate::block::Block;
 
+/// Rounds of a pipeline between two looks at the communicator's health.
+const LOOK: u64 = 4096;
+
 /// What the blocks of one launch share.
 pub(super) struct Run<'a> {
     pub(super) plan: &'a str,
@@ -53,6 +56,10 @@ impl Run<'_> {
             };
             let body = at..at + steps;
             for iteration in 0..*iterations {
+                if iteration.is_multiple_of(LOOK) {
+                    // Rounds that wait for nobody notice a failure only here.
+                    block.waiter().health.check_during(Operation::Launch)?;
+                }
                 let window = Slice { start: iteration.saturating_mul(*slice), bytes: *slice };
                 for at in body.clone() {
                     let Some(step) = program.steps.get(at) else { break };

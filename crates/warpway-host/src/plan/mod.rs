@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `executor.rs`, `identity.rs` | do all ranks set up the same plan |
 //! | `setup.rs`, `roles.rs` | which channels, barriers and peers it needs |
-//! | `prepared.rs`, `request.rs` | what happens at a launch, in order |
+//! | `prepared.rs`, `request.rs`, `ready.rs`, `launching.rs` | what happens at a launch, in order |
 //! | `control.rs`, `record.rs`, `slots.rs` | how ranks know of each other's launches |
 //! | `rows.rs` | sizes that come at launch |
 //! | `scratch.rs` | areas, halves and epochs |
@@ -23,8 +23,10 @@ mod control;
 mod executor;
 mod identity;
 mod launch_bases;
+mod launching;
 mod prepared;
 mod program;
+mod ready;
 mod record;
 mod request;
 mod roles;

@@ -13,6 +13,10 @@ pub(super) struct Roles {
     pub(super) owners: Vec<u32>,
     /// Ranks that touch this rank's input or output.
     pub(super) users: Vec<u32>,
+    /// Of these, those that touch the input.
+    pub(super) input_users: Vec<u32>,
+    /// Of these, those that touch the output.
+    pub(super) output_users: Vec<u32>,
     /// Owners of scratch that this rank touches.
     pub(super) scratch_owners: Vec<u32>,
     /// Ranks that touch this rank's scratch.
@@ -25,8 +29,8 @@ type Relation = (u32, u32, Option<BufferKind>);
 impl Roles {
     /// Of `rank`, by the tables of the plan.
     pub(super) fn of(plan: &Plan, rank: u32) -> Self {
-        let mut sets: [BTreeSet<u32>; 5] = Default::default();
-        let [peers, owners, users, scratch_owners, scratch_users] = &mut sets;
+        let mut sets: [BTreeSet<u32>; 7] = Default::default();
+        let [peers, owners, users, input_users, output_users, scratch_owners, scratch_users] = &mut sets;
         for (toucher, owner, buffer) in relations(plan) {
             let other = match (toucher == rank, owner == rank) {
                 (true, false) => owner,
@@ -39,12 +43,13 @@ impl Roles {
                 (Some(BufferKind::Scratch), true) => scratch_owners.insert(other),
                 (Some(BufferKind::Scratch), false) => scratch_users.insert(other),
                 (Some(_), true) => owners.insert(other),
-                (Some(_), false) => users.insert(other),
+                (Some(BufferKind::Input), false) => input_users.insert(other) | users.insert(other),
+                (Some(BufferKind::Output), false) => output_users.insert(other) | users.insert(other),
             };
         }
-        let [peers, owners, users, scratch_owners, scratch_users] =
+        let [peers, owners, users, input_users, output_users, scratch_owners, scratch_users] =
             sets.map(|set| set.into_iter().collect::<Vec<u32>>());
-        Self { peers, owners, users, scratch_owners, scratch_users }
+        Self { peers, owners, users, input_users, output_users, scratch_owners, scratch_users }
     }
 }
 

@@ -88,3 +88,68 @@ impl Slots {
         unsafe { self.words.add(index).cast::<[AtomicU64; WORDS + 1]>().as_ref() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use warpway_core::memory::{Access, MemoryRecord, Region};
+    use warpway_core::transport::{Device, DeviceKind, TransportFlags};
+
+    use super::*;
+    use crate::buffer::SharedBuffer;
+
+    fn slots() -> Slots {
+        let region: Region = SharedBuffer::allocate(RING_BYTES).unwrap().region().cloned().unwrap();
+        let record = MemoryRecord {
+            owner: 0,
+            original_address: region.address().as_ptr() as u64,
+            size: region.size(),
+            host: 0,
+            process: 0,
+            device: Device { kind: DeviceKind::Cpu, id: -1 },
+            device_uuid: [0; 16],
+            offset: 0,
+            allocation_size: region.size(),
+            transports: TransportFlags::NONE,
+            access: Access::ALL,
+            shared: None,
+            ethernet: None,
+        };
+        Slots::new(&RegisteredMemory::local(record, region, Vec::new()), 0).unwrap()
+    }
+
+    #[test]
+    fn a_reader_finds_the_record_or_learns_why_not() {
+        let slots = slots();
+        let words = |sequence: u64| std::array::from_fn(|at| sequence * 100 + at as u64);
+        assert_eq!(slots.read(3), Found::Earlier);
+        for sequence in 1..=40 {
+            slots.write(sequence, &words(sequence));
+            assert_eq!(slots.read(sequence), Found::Record(words(sequence)));
+        }
+        assert_eq!(slots.read(40 - RING + 1), Found::Record(words(40 - RING + 1)));
+        assert_eq!(slots.read(40 - RING), Found::Later);
+        assert_eq!(slots.read(41), Found::Earlier);
+    }
+
+    /// A record is never a mixture of two.
+    #[test]
+    fn records_are_whole_while_they_are_overwritten() {
+        let slots = slots();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (1..=20_000u64).for_each(|sequence| slots.write(sequence * RING, &[sequence; WORDS]))
+            });
+            let mut sequence = 1;
+            while sequence < 20_000 {
+                match slots.read(sequence * RING) {
+                    Found::Record(words) => {
+                        assert_eq!(words, [sequence; WORDS]);
+                        sequence += 1;
+                    }
+                    Found::Later => sequence += 1,
+                    Found::Earlier => std::hint::spin_loop(),
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,248 @@
+//! A launch, from its announcement on: the peers count on this rank now.
+
+use std::num::NonZeroU32;
+
+use warpway_core::communicator::Publication;
+use warpway_core::execution::ExecutionError;
+use warpway_core::trace::Operation;
+use warpway_core::wait::WaitSite;
+use warpway_core::wire::SlotId;
+use warpway_core::{Error, Result};
+use warpway_plan::{BufferKind, SizeRows};
+
+use super::block_run::Run;
+use super::control::Peer;
+use super::executor::lock;
+use super::launch_bases::{Bases, Place};
+use super::prepared::{Prepared, Ready};
+use super::program::{BaseKey, Program};
+use super::record::{BufferRecord, LaunchRecord};
+use super::request::{BufferView, PlanLaunch};
+use super::roles::Roles;
+use super::rows::RowMemory;
+use super::scratch::Scratch;
+use super::transfer::Kernels;
+use super::waiting::{Launched, Waiting};
+use crate::numeric::FoldKernel;
+
+impl Prepared {
+    pub(super) fn launch(&self, sequence: u64, launch: &PlanLaunch<'_>, ready: Ready<'_>) -> Result<()> {
+        let shared = &*self.shared;
+        let mut scratch = lock(&self.scratch);
+        let publications = self.publish(launch)?;
+        let mut record = self.record(launch, &publications);
+        let mut row_memory = lock(&self.rows);
+        match &ready {
+            Ready::Compiled(compiled) => {
+                record.chunk_bytes = compiled.layout.chunk_bytes();
+                record.block_bytes = compiled.layout.block_bytes().unwrap_or(0);
+            }
+            Ready::Rows(rows, _) => record.rows = self.publish_rows(&mut row_memory, rows, sequence)?,
+        }
+        let (control, rank, peers) = (&shared.control, shared.comm.rank(), &self.roles.peers[..]);
+        let launched = Launched { control, rank, sequence, record, peers };
+        control.announce(sequence, &record, peers);
+        let (waiter, timeout) = (shared.comm.waiter(), shared.config.device_timeout);
+        let waiting = Waiting { launched: &launched, waiter, timeout };
+        self.open(&waiting, &mut scratch, &ready)?;
+        let owners = self.roles.owners.iter().map(|owner| Ok((*owner, started(&waiting, *owner)?)));
+        let owners: Vec<(u32, LaunchRecord)> = owners.collect::<Result<_>>()?;
+        let compiled = match ready {
+            Ready::Compiled(compiled) => compiled,
+            Ready::Rows(rows, table) => self.sized(&waiting, launch, (rows, table), &owners)?,
+        };
+        let program = &compiled.program;
+        let bases = self.bases(&owners, launch, &mut scratch, program)?;
+        let ranks = NonZeroU32::new(shared.comm.n_ranks()).unwrap_or(NonZeroU32::MIN);
+        let kernels =
+            Kernels::new(launch.packets.payload(), |op| FoldKernel::new(launch.data_type, op, ranks));
+        let run = Run {
+            plan: &self.plan.name,
+            launched: &launched,
+            channels: &self.channels,
+            objects: &self.objects,
+            bases: &bases,
+            kernels: &kernels,
+            flag: scratch.flag(),
+            timeout: shared.config.device_timeout,
+        };
+        if !program.blocks.is_empty() {
+            shared.launcher.launch(program.blocks.len() as u32, |block| {
+                let program = program.blocks.get(block.index() as usize);
+                program.map_or(Ok(()), |program| run.block(block, program))
+            })?;
+        }
+        if self.contract.repairs.flush_at_end || bases.leases_ids() {
+            self.flush(program)?;
+        }
+        self.close(&waiting)?;
+        scratch.advance();
+        Ok(())
+    }
+
+    /// Writes the rows of this launch; where peers find them.
+    fn publish_rows(
+        &self,
+        memory: &mut Option<RowMemory>,
+        rows: &SizeRows,
+        sequence: u64,
+    ) -> Result<Option<SlotId>> {
+        let Some(own) = self.plan.ranks.get(self.shared.comm.rank() as usize) else { return Ok(None) };
+        let memory = match memory {
+            Some(memory) => memory,
+            None => memory.insert(RowMemory::new(&self.shared.comm, own, &self.roles.users)?),
+        };
+        memory.write(own, rows, sequence)?;
+        Ok(Some(memory.publication().slot()))
+    }
+
+    /// Makes this rank's buffers known to the ranks that touch them.
+    fn publish(&self, launch: &PlanLaunch<'_>) -> Result<[Option<Publication>; 2]> {
+        let publish = |view: &BufferView<'_>, users: &[u32]| match view.memory {
+            Some(memory) if view.bytes > 0 && !users.is_empty() => {
+                self.shared.comm.publish_to(memory, users).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let Roles { input_users, output_users, .. } = &self.roles;
+        Ok([publish(&launch.input, input_users)?, publish(&launch.output, output_users)?])
+    }
+
+    fn record(&self, launch: &PlanLaunch<'_>, publications: &[Option<Publication>; 2]) -> LaunchRecord {
+        let buffer = |view: &BufferView<'_>, publication: &Option<Publication>| BufferRecord {
+            bytes: view.bytes,
+            place: publication.as_ref().map(|publication| (publication.slot(), view.offset)),
+        };
+        LaunchRecord {
+            collective: self.plan.collective,
+            identity: self.identity.plan,
+            chunk_bytes: 0,
+            block_bytes: 0,
+            data_type: launch.data_type,
+            reduce_op: self.reduce_op,
+            packet_payload: launch.packets.payload(),
+            input: buffer(&launch.input, &publications[0]),
+            output: buffer(&launch.output, &publications[1]),
+            rows: None,
+        }
+    }
+
+    /// Waits for whom this launch must wait before it begins, and makes room in the scratch.
+    fn open(&self, waiting: &Waiting<'_>, scratch: &mut Scratch, ready: &Ready<'_>) -> Result<()> {
+        let shared = &*self.shared;
+        if scratch.must_clear() {
+            scratch.clear();
+        }
+        let layout = match ready {
+            Ready::Compiled(compiled) => Some(&compiled.layout),
+            Ready::Rows(..) => None,
+        };
+        let growing = layout.filter(|layout| scratch.must_grow(layout, shared.comm.rank()));
+        // Chunks lie elsewhere than in the last launch: a peer that still runs that one must not be met.
+        let moves = layout.is_some_and(|layout| scratch.moves(layout));
+        if growing.is_some() || moves || self.contract.repairs.start_handshake {
+            for peer in &self.roles.peers {
+                started(waiting, *peer)?;
+            }
+        }
+        if let Some(layout) = growing {
+            scratch.grow(&shared.comm, &self.roles, layout, shared.config.setup_timeout.start())?;
+        }
+        Ok(())
+    }
+
+    /// Addresses of own and peers' buffers.
+    fn bases(
+        &self,
+        owners: &[(u32, LaunchRecord)],
+        launch: &PlanLaunch<'_>,
+        scratch: &mut Scratch,
+        program: &Program,
+    ) -> Result<Bases> {
+        let shared = &*self.shared;
+        let service = if self.channels.port.is_empty() { None } else { Some(shared.service()?) };
+        Bases::resolve(&program.bases, service.as_ref(), |BaseKey { rank, buffer, form }| {
+            if buffer == BufferKind::Scratch {
+                return scratch.place(rank, form, service.as_ref());
+            }
+            if rank == shared.comm.rank() {
+                let view = if buffer == BufferKind::Input { launch.input } else { launch.output };
+                let memory = view.memory.cloned();
+                return Ok(memory.map(|memory| Place { memory, offset: view.offset, id: None }));
+            }
+            let record = owners.iter().find(|(owner, _)| *owner == rank).map(|(_, record)| record);
+            let found = record.map(|r| if buffer == BufferKind::Input { r.input } else { r.output });
+            let needed = program.reach(BaseKey { rank, buffer, form });
+            let bytes = found.map_or(0, |found| found.bytes);
+            let Some((slot, offset)) = found.and_then(|found| found.place).filter(|_| needed <= bytes) else {
+                let (rank, peer) = (shared.comm.rank(), rank);
+                let buffer = if buffer == BufferKind::Input { "input" } else { "output" };
+                return Err(ExecutionError::PeerBuffer { rank, peer, buffer, needed, bytes }.into());
+            };
+            let memory = shared.comm.published(rank, slot, shared.config.setup_timeout.start())?;
+            Ok(Some(Place { memory, offset, id: None }))
+        })
+    }
+
+    /// Completes the requests of this launch.
+    fn flush(&self, program: &Program) -> Result<()> {
+        for channel in &program.putting {
+            if let Some(handle) = self.channels.port.get(*channel as usize) {
+                handle.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of the launch: peers that exchanged data with this rank have told what they launched.
+    fn close(&self, waiting: &Waiting<'_>) -> Result<()> {
+        if let Some(difference) = waiting.launched.difference() {
+            return Err(difference.into());
+        }
+        let Launched { control, sequence, peers, .. } = *waiting.launched;
+        if !self.contract.repairs.closing_handshake {
+            return Ok(());
+        }
+        control.announce_end(sequence, peers);
+        for peer in peers {
+            let Some((_, event)) = control.ended(*peer) else { continue };
+            waiting.until(
+                || site(*peer, sequence),
+                Some(event),
+                || match control.ended(*peer) {
+                    Some((ended, _)) if ended < sequence => Err(ended),
+                    _ => Ok(()),
+                },
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits until a peer has started this launch; its record, which is equal to this rank's.
+fn started(waiting: &Waiting<'_>, peer: u32) -> Result<LaunchRecord> {
+    let launched = waiting.launched;
+    let (control, sequence) = (launched.control, launched.sequence);
+    let event = control.started(peer);
+    let record = waiting.until(
+        || site(peer, sequence),
+        event,
+        || match control.peer(peer, sequence) {
+            Peer::Behind(started) => Err(started),
+            Peer::Here(record) => Ok(Ok(record)),
+            Peer::Apart => Ok(Err(Error::from(launched.apart(peer)))),
+            Peer::Gone => {
+                let what = "a rank that is waited for does not run ahead";
+                Ok(Err(Error::Internal { place: "plan handshake", what }))
+            }
+        },
+    )??;
+    match launched.compare(peer, &record) {
+        Some(difference) => Err(difference.into()),
+        None => Ok(record),
+    }
+}
+
+fn site(peer: u32, sequence: u64) -> WaitSite {
+    WaitSite { operation: Operation::Launch, peer: Some(peer), object: 0, sequence, expected: sequence }
+}

@@ -1,0 +1,165 @@
+//! Before a launch is announced: its sizes and buffers, and the program for them.
+
+use std::sync::Arc;
+
+use warpway_core::execution::ExecutionError;
+use warpway_core::{Error, Result};
+use warpway_plan::verify::Sizes;
+use warpway_plan::{
+    Alias, BufferKind, ChunkTable, LayoutError, LayoutRequest, MessageSizes, SizeRows, Topology,
+};
+
+use super::compile::compile;
+use super::executor::lock;
+use super::prepared::{Compiled, Prepared, Ready, SizeKey};
+use super::record::LaunchRecord;
+use super::request::PlanLaunch;
+use super::rows;
+use super::waiting::Waiting;
+
+/// Message sizes whose programs are kept.
+const PROGRAMS: usize = 16;
+
+impl Prepared {
+    pub(super) fn usage(&self, why: String) -> Error {
+        let (rank, plan) = (self.shared.comm.rank(), self.plan.name.clone());
+        ExecutionError::Launch { rank, plan, why }.into()
+    }
+
+    /// Checks what can be checked without the peers.
+    pub(super) fn ready<'a>(&self, launch: &PlanLaunch<'a>) -> Result<Ready<'a>> {
+        let rank = self.shared.comm.rank();
+        let own = self.plan.ranks.get(rank as usize);
+        let (true, Some(own)) = (self.geometry.is_sized(), own) else {
+            if launch.sizes.is_some() {
+                return Err(self.usage("it has no sized chunks, so a launch brings no rows".into()));
+            }
+            let compiled = self.compiled(launch)?;
+            self.check_alias(launch, compiled.layout.alias(rank))?;
+            return Ok(Ready::Compiled(compiled));
+        };
+        let rows =
+            launch.sizes.ok_or_else(|| self.usage("it has sized chunks, so a launch brings rows".into()))?;
+        let refused = |why: LayoutError| self.usage(why.to_string());
+        let table = ChunkTable::new(rank, own, rows, launch.data_type.bytes()).map_err(refused)?;
+        for (buffer, bytes) in
+            [(BufferKind::Input, launch.input.bytes), (BufferKind::Output, launch.output.bytes)]
+        {
+            table.check_disjoint(rank, buffer, bytes).map_err(refused)?;
+        }
+        self.check_alias(launch, None)?;
+        Ok(Ready::Rows(rows, table))
+    }
+
+    /// The program for rows that have come from all ranks whose buffers this one touches.
+    pub(super) fn sized(
+        &self,
+        waiting: &Waiting<'_>,
+        launch: &PlanLaunch<'_>,
+        own: (&SizeRows, ChunkTable),
+        owners: &[(u32, LaunchRecord)],
+    ) -> Result<Arc<Compiled>> {
+        let (rank, element) = (self.shared.comm.rank(), launch.data_type.bytes());
+        let refused = |why: String| self.usage(why);
+        let mut tables = vec![ChunkTable::default(); self.plan.ranks.len()];
+        for (owner, record) in owners {
+            let (Some(slot), Some(plan)) = (record.rows, self.plan.ranks.get(*owner as usize)) else {
+                continue;
+            };
+            let memory =
+                self.shared.comm.published(*owner, slot, self.shared.config.setup_timeout.start())?;
+            let Some(rows) = rows::read(&memory, plan, waiting.launched.sequence)? else { continue };
+            if let Some((id, here, there)) = rows::difference(own.0, &rows) {
+                let text = |bytes| format!("{bytes} bytes for size id {id}");
+                let sequence = waiting.launched.sequence;
+                let (here, there) = (text(here), text(there));
+                return Err(ExecutionError::Difference {
+                    sequence,
+                    field: "count",
+                    rank,
+                    here,
+                    peer: *owner,
+                    there,
+                }
+                .into());
+            }
+            tables[*owner as usize] =
+                ChunkTable::new(*owner, plan, &rows, element).map_err(|why| refused(why.to_string()))?;
+        }
+        tables[rank as usize] = own.1;
+        let payload = launch.packets.payload();
+        let request = LayoutRequest {
+            sizes: MessageSizes::Sized(&tables),
+            element_size: element,
+            packet_payload: payload,
+        };
+        let layout = self.geometry.layout(&request).map_err(|why| refused(why.to_string()))?;
+        let program = compile(&Topology::new(&self.plan), rank, &layout, &self.contract.fold_roles)
+            .map_err(|why| refused(why.to_string()))?;
+        let key = SizeKey { input: launch.input.bytes, output: launch.output.bytes, element, payload };
+        Ok(Arc::new(Compiled { key, layout, program }))
+    }
+
+    /// The program for this size, made if need be.
+    fn compiled(&self, launch: &PlanLaunch<'_>) -> Result<Arc<Compiled>> {
+        let (element, payload) = (launch.data_type.bytes(), launch.packets.payload());
+        let (input, output) = (launch.input.bytes, launch.output.bytes);
+        let key = SizeKey { input, output, element, payload };
+        let mut programs = lock(&self.programs);
+        if let Some(at) = programs.iter().rposition(|compiled| compiled.key == key) {
+            let last = programs.len() - 1;
+            programs[at..].rotate_left(1);
+            return Ok(Arc::clone(&programs[last]));
+        }
+        let rank = self.shared.comm.rank();
+        let sizes = MessageSizes::Message { rank, input_bytes: input, output_bytes: output };
+        let request = LayoutRequest { sizes, element_size: element, packet_payload: payload };
+        let layout = self.geometry.layout(&request).map_err(|why| self.usage(why.to_string()))?;
+        if let Some(Sizes::ChunkBytes(proven)) = &self.contract.sizes
+            && !proven.contains(&layout.chunk_bytes())
+        {
+            let found = layout.chunk_bytes();
+            let why = format!("its proof holds for chunks of {proven:?} bytes, and these have {found}");
+            return Err(self.usage(why));
+        }
+        let program = compile(&Topology::new(&self.plan), rank, &layout, &self.contract.fold_roles)
+            .map_err(|why| self.usage(why.to_string()))?;
+        let compiled = Arc::new(Compiled { key, layout, program });
+        if programs.len() == PROGRAMS {
+            programs.remove(0);
+        }
+        programs.push(Arc::clone(&compiled));
+        Ok(compiled)
+    }
+
+    /// Buffers must lie in each other exactly as the plan says, or be apart.
+    fn check_alias(&self, launch: &PlanLaunch<'_>, alias: Option<Alias>) -> Result<()> {
+        let PlanLaunch { input, output, .. } = launch;
+        for (name, view) in [("input", input), ("output", output)] {
+            let Some(memory) = view.memory.filter(|_| view.bytes > 0) else {
+                if view.bytes > 0 {
+                    return Err(self.usage(format!("the {name} has {} bytes and no memory", view.bytes)));
+                }
+                continue;
+            };
+            memory.check_range("plan launch", view.offset, view.bytes)?;
+        }
+        let (Some(from), Some(to)) = (input.address(), output.address()) else { return Ok(()) };
+        if input.bytes == 0 || output.bytes == 0 {
+            return Ok(());
+        }
+        match alias {
+            Some(alias) if from.wrapping_add(alias.input) != to.wrapping_add(alias.output) => {
+                let why = format!(
+                    "it works in place, so byte {} of the input must be byte {} of the output",
+                    alias.input, alias.output
+                );
+                Err(self.usage(why))
+            }
+            None if from < to.saturating_add(output.bytes) && to < from.saturating_add(input.bytes) => {
+                Err(self.usage("input and output overlap, and it does not work in place".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
