@@ -148,6 +148,28 @@ fn data_operation(topology: &Topology<'_>, site: &Site<'_>, data: &DataOperation
             self::reference(topology, site, data, (reference, item), findings);
         }
     }
+    if data.channel_type == Some(ChannelType::Port) {
+        port_peers(topology, site, data, findings);
+    }
+}
+
+/// V204: a port leads to the owner of what is put through it.
+fn port_peers(topology: &Topology<'_>, site: &Site<'_>, data: &DataOperation, findings: &mut Findings) {
+    for (j, (destination, channel)) in data.destinations.iter().zip(&data.channels).enumerate() {
+        let Reference::Remote { position, .. } = *destination else { continue };
+        let owner = topology.remote_at(site.rank, site.of_block, ChannelType::Port, position);
+        let index = topology.channel_at(site.of_block, ChannelType::Port, *channel);
+        let link = index.and_then(|index| topology.link(site.rank, Via::Port, index));
+        let (Some(owner), Some(link)) = (owner, link) else { continue };
+        if owner.rank != link.peer {
+            let message = format!(
+                "port channel {channel} of the block leads to rank {}, the destination belongs to rank {}",
+                link.peer, owner.rank
+            );
+            let at = site.item(if data.kind.joins() { 0 } else { j });
+            findings.push(Diagnostic::error(204, message).at(at).hint("name the channel to the owner"));
+        }
+    }
 }
 
 /// V203 to V206 and V902 for one reference.

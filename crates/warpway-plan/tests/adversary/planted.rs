@@ -270,6 +270,26 @@ fn an_input_that_is_overwritten_in_place_while_it_is_put() {
 }
 
 #[test]
+fn a_port_leads_to_the_owner_of_the_destination() {
+    let mut sketch = Sketch::new("astray", Collective::Custom, 3, (1, 1, 2));
+    sketch.at(1, 0).signal(Via::Memory, true, &[0]);
+    sketch.at(0, 0).wait(Via::Memory, true, &[1]).nop();
+    sketch.at(0, 0).data(DataKind::Put, PORT, &[here(I, 0)], &[there(1, O, 0)]).flush(&[1, 2]).nop();
+    sketch.at(0, 0).signal(Via::Memory, false, &[1]);
+    sketch.at(1, 0).wait(Via::Memory, false, &[0]).nop();
+    let mut plan = sketch.finish();
+    assert_eq!(found(&plan), []);
+    assert!(matches!(strict(&plan), Word::Accepted(_)));
+    for operation in &mut plan.ranks[0].blocks[0].operations {
+        if let Action::Data(data) = &mut operation.action {
+            data.channels = vec![1];
+        }
+    }
+    assert_eq!(found(&plan), [Kind::Meaningless]);
+    assert!(matches!(strict(&plan), Word::Rejected(204)));
+}
+
+#[test]
 fn correct_plans_pass() {
     for plan in crate::corpus::corpus(400) {
         for size in sizes(&plan) {
