@@ -68,6 +68,8 @@ pub(super) struct Memory {
     spaces: Vec<Space>,
     /// By rank and buffer: the space of the rank, and how many units further the buffer begins.
     homes: Vec<[(usize, u64); 3]>,
+    /// Accesses entered, once for each cell.
+    visits: u64,
 }
 
 /// Reads that are looked at to drop those that a new read replaces.
@@ -81,7 +83,7 @@ impl Memory {
             (home as usize, first.saturating_mul(trace.scale.chunk))
         };
         let homes = (0..plan.n_ranks()).map(|rank| BufferKind::ALL.map(|buffer| home_of(rank, buffer)));
-        let mut memory = Self { spaces: Vec::new(), homes: homes.collect() };
+        let mut memory = Self { spaces: Vec::new(), homes: homes.collect(), visits: 0 };
         memory.spaces.resize_with(plan.ranks.len() * 3, Space::default);
         let mut accesses = Vec::new();
         for (block, of) in trace.blocks.iter().enumerate() {
@@ -117,6 +119,11 @@ impl Memory {
         Some((rank * 3 + space, Extent { buffer, ..extent.moved(by)? }))
     }
 
+    /// How much has been compared.
+    pub(super) fn visits(&self) -> u64 {
+        self.visits
+    }
+
     /// Enters an access. `is_ordered` says whether an earlier one comes before it; `conflict` hears of those that
     /// do not.
     pub(super) fn enter(
@@ -135,6 +142,7 @@ impl Memory {
         let first = space.bounds.partition_point(|bound| *bound < start);
         let last = space.bounds.partition_point(|bound| *bound < end);
         for cell in space.cells.get_mut(first..last).into_iter().flatten() {
+            self.visits += cell.len() as u64 + 1;
             enter_cell(cell, party, &extent, is_ordered, conflict);
         }
     }

@@ -14,9 +14,13 @@ use super::trace::Trace;
 use crate::ir::{Action, BufferKind, ChannelType};
 use crate::repairs::OrderedPair;
 
+/// Problems for which the edges are searched. More findings of a rule are only counted in any case.
+const MOST_EXPLAINED: usize = 100;
+
 /// Reports every problem of a replay once, whatever the iteration of a pipeline.
 pub(super) fn report(trace: &Trace<'_>, replay: &mut Replay<'_, '_>, findings: &mut Findings) {
     let mut seen = BTreeSet::new();
+    let mut explained = 0;
     for problem in std::mem::take(&mut replay.problems) {
         let explain = Explain { trace, replay };
         let (kind, parties): (u8, Vec<&Party>) = match &problem {
@@ -33,10 +37,35 @@ pub(super) fn report(trace: &Trace<'_>, replay: &mut Replay<'_, '_>, findings: &
                 (place, party.mode, region(trace, &party.extent))
             })
             .collect();
-        if seen.insert((kind, places)) {
+        if !seen.insert((kind, places)) {
+            continue;
+        }
+        let needs_search = matches!(problem, Problem::Race(..) | Problem::NotOver(_));
+        explained += usize::from(needs_search);
+        if !needs_search || explained <= MOST_EXPLAINED {
             explain.problem(&problem, findings);
         }
     }
+    // Those left out may need other pairs. Whether they are enough is seen when the repaired plan is examined.
+    let left_out = explained > MOST_EXPLAINED || replay.truncated;
+    if left_out && !findings.repairs.ordered_pairs.is_empty() {
+        let paths = replay.order.paths.as_ref();
+        let relaxed: BTreeSet<_> = paths.into_iter().flat_map(|p| p.relaxed()).collect();
+        let pairs = relaxed.into_iter().map(|(signal, wait)| ordered_pair(trace, signal, wait));
+        let all: BTreeSet<_> = findings.repairs.ordered_pairs.drain(..).chain(pairs).collect();
+        findings.repairs.ordered_pairs = all.into_iter().collect();
+    }
+}
+
+/// The pair of a signal's step and a wait's step.
+fn ordered_pair(trace: &Trace<'_>, signal: usize, wait: usize) -> OrderedPair {
+    let place = |step| operation_place(trace, block_of(trace, step), step);
+    OrderedPair { signal: place(signal), wait: place(wait) }
+}
+
+/// The block of a step.
+fn block_of(trace: &Trace<'_>, step: usize) -> usize {
+    trace.blocks.partition_point(|block| block.steps.end <= step)
 }
 
 struct Explain<'a, 't, 'p> {
@@ -230,10 +259,7 @@ impl Explain<'_, '_, '_> {
                 let partner = self.trace.channels[channel as usize].partner;
                 let channel = self.trace.channel_name(partner);
                 names.push(format!("{} and {} on {channel}", places.0, places.1));
-                let pair = OrderedPair {
-                    signal: operation_place(self.trace, blocks.0, signal),
-                    wait: operation_place(self.trace, blocks.1, wait),
-                };
+                let pair = ordered_pair(self.trace, signal, wait);
                 let pairs = &mut findings.repairs.ordered_pairs;
                 if let Err(at) = pairs.binary_search(&pair) {
                     pairs.insert(at, pair);
@@ -261,9 +287,8 @@ impl Explain<'_, '_, '_> {
         }
     }
 
-    /// The block of a step.
     fn block_of(&self, step: usize) -> usize {
-        self.trace.blocks.partition_point(|block| block.steps.end <= step)
+        block_of(self.trace, step)
     }
 
     fn is_one_operation(&self, a: &Party, b: &Party) -> bool {

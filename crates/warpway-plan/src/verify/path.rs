@@ -227,6 +227,14 @@ impl Paths {
         }
     }
 
+    /// The relaxed pairs: steps of the signaller and the waiter.
+    pub(super) fn relaxed(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.edges.iter().flatten().filter_map(|(_, edge)| match edge {
+            Edge::Relaxed { signal, wait, .. } => Some((*signal, *wait)),
+            _ => None,
+        })
+    }
+
     /// The missing edges of one kind, as few as possible, on a way from an access to another, or to the end of a
     /// rank. `None` if there is no such way.
     pub(super) fn missing(

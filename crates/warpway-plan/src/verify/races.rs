@@ -45,12 +45,20 @@ pub(super) struct Replay<'t, 'p> {
     pub(super) ends: Vec<Knowledge>,
     /// Raw accesses to scratch, and the ranks whose start they come after.
     pub(super) scratch: Vec<(Party, RankSet)>,
-    /// More problems than are looked at.
+    /// More races than are looked at.
     pub(super) truncated: bool,
+    /// Accesses overlap so much that not all could be compared.
+    pub(super) exhausted: bool,
 }
 
-/// Problems of one run that are looked at.
-const MOST_PROBLEMS: usize = 2_000;
+/// Races of one run that are looked at.
+const MOST_RACES: usize = 20_000;
+
+/// Problems of one run that are looked at though one is enough to know what is to be done: a handshake, a flush.
+const MOST_HANDSHAKES: usize = 2_000;
+
+/// Comparisons of an access with one part of a memory.
+const MOST_VISITS: u64 = 400_000_000;
 
 /// The pass for V5 and V6.
 pub(super) fn check(trace: &Trace<'_>, schedule: &Schedule, options: &Options<'_>, findings: &mut Findings) {
@@ -63,9 +71,10 @@ pub(super) fn check(trace: &Trace<'_>, schedule: &Schedule, options: &Options<'_
         replay = self::replay(trace, schedule, true);
         explain::report(trace, &mut replay, findings);
     }
-    if replay.truncated {
-        let message = format!("only the first {MOST_PROBLEMS} places without order were examined");
-        findings.push(Diagnostic::info(502, message));
+    if replay.exhausted {
+        let message = "too many accesses overlap: not all were compared";
+        let hint = "refer to few chunks at a time, or cut all operations alike";
+        findings.push(Diagnostic::error(409, message).hint(hint));
     }
     if options.checks(6) {
         packets::unread(trace, &replay.slots, findings);
@@ -80,6 +89,8 @@ pub(super) fn replay<'t, 'p>(trace: &'t Trace<'p>, schedule: &Schedule, explain:
         memory: Memory::new(trace),
         remote: Vec::new(),
         local_puts: Vec::new(),
+        races: 0,
+        handshakes: 0,
         replay: Replay {
             problems: Vec::new(),
             order: Order::new(trace, explain),
@@ -87,6 +98,7 @@ pub(super) fn replay<'t, 'p>(trace: &'t Trace<'p>, schedule: &Schedule, explain:
             ends: Vec::new(),
             scratch: Vec::new(),
             truncated: false,
+            exhausted: false,
         },
         accesses: Vec::new(),
     };
@@ -96,7 +108,8 @@ pub(super) fn replay<'t, 'p>(trace: &'t Trace<'p>, schedule: &Schedule, explain:
             Action::Data(data) => run.data(block, step, data),
             _ => run.replay.order.synchronise(block, step),
         }
-        if run.replay.truncated {
+        run.replay.exhausted = run.memory.visits() > MOST_VISITS;
+        if run.replay.truncated || run.replay.exhausted {
             break;
         }
     }
@@ -111,6 +124,9 @@ struct Run<'t, 'p> {
     remote: Vec<Party>,
     /// Port puts that read memory of their own rank.
     local_puts: Vec<Party>,
+    /// How many problems there were that each need an answer of their own, and how many that do not.
+    races: usize,
+    handshakes: usize,
     replay: Replay<'t, 'p>,
     accesses: Vec<Access>,
 }
@@ -284,9 +300,15 @@ impl Run<'_, '_> {
     }
 
     fn problem(&mut self, problem: Problem) {
-        if self.replay.problems.len() < MOST_PROBLEMS {
+        let solved_for_all = matches!(problem, Problem::NotStarted(_) | Problem::NotComplete(_));
+        let (count, most) = match solved_for_all {
+            true => (&mut self.handshakes, MOST_HANDSHAKES),
+            false => (&mut self.races, MOST_RACES),
+        };
+        *count += 1;
+        if *count <= most {
             self.replay.problems.push(problem);
-        } else {
+        } else if !solved_for_all {
             self.replay.truncated = true;
         }
     }

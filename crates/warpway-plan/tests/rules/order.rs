@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use warpway_plan::verify::{Options, Profile, Report, Rule, Severity, Target, Verdict, verify};
-use warpway_plan::{Plan, testing};
+use warpway_plan::{Action, Plan, testing};
 
 use super::{all_gather, block, findings, relax, strict};
 
@@ -475,4 +475,39 @@ fn algorithms_are_in_order() {
             assert_eq!(rules(&plan), NONE, "{} of {n_ranks} ranks", plan.name);
         }
     }
+}
+
+/// More findings than are explained one by one: every pair is repaired all the same.
+#[test]
+fn many_relaxed_pairs() {
+    let mut plan = testing::all_to_all(16, 2).unwrap();
+    for operation in plan.ranks.iter_mut().flat_map(|r| &mut r.blocks).flat_map(|b| &mut b.operations) {
+        if let Action::Signal { relaxed, .. } | Action::Wait { relaxed, .. } = &mut operation.action {
+            *relaxed = true;
+        }
+    }
+    assert_eq!(order(&plan, &strict()).verdict, Verdict::Reject);
+    let report = order(&plan, &Options::default());
+    assert_eq!(report.verdict, Verdict::Accept);
+    // The closing pairs, and with them the opening ones.
+    assert_eq!(report.repairs.ordered_pairs.len(), 2 * 16 * 15);
+}
+
+/// Without an opening pair every put of a large plan is found, and one handshake is enough for all.
+#[test]
+fn many_peers_not_known_to_have_started() {
+    let mut plan = testing::all_to_all(48, 1).unwrap();
+    for rank in 0..48 {
+        let relaxed = |operation: &warpway_plan::Operation| {
+            matches!(
+                operation.action,
+                Action::Signal { relaxed: true, .. } | Action::Wait { relaxed: true, .. }
+            )
+        };
+        block(&mut plan, rank, 0).retain(|operation| !relaxed(operation));
+    }
+    let report = order(&plan, &Options::default());
+    assert_eq!(report.verdict, Verdict::Accept);
+    assert_eq!((report.repairs.start_handshake, report.repairs.ordered_pairs.len()), (true, 0));
+    assert!(report.diagnostics.iter().all(|d| d.rule == Rule(507)), "{:#?}", report.diagnostics);
 }
