@@ -184,7 +184,9 @@ fn order_in_which_a_signal_is_taken() {
     of_rank.blocks.push(other);
     block(&mut plan, 1, 0).push(signal(&[0]));
     let rules = |plan: &Plan| -> Vec<u16> {
-        findings(&verify(plan, &strict())).iter().map(|(rule, _)| rule.0).collect()
+        let rules = findings(&verify(plan, &strict())).into_iter().map(|(rule, _)| rule.0);
+        // That the opening pair is relaxed matters now, but not here.
+        rules.filter(|rule| *rule != 504).collect()
     };
     assert_eq!(rules(&plan), [306]);
     block(&mut plan, 1, 0).swap(6, 7);
