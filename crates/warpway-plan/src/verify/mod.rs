@@ -71,19 +71,11 @@ pub use verified::{NotAccepted, VerifiedPlan};
 use std::collections::BTreeSet;
 
 use findings::Findings;
-use schedule::Schedule;
 use trace::Trace;
 
 use crate::ir::Plan;
 use crate::repairs::Repairs;
 use crate::topology::Topology;
-
-/// A group of rules over one unrolled plan that runs to its end. It reports each finding with the severity of the
-/// strict profile, and what would repair it.
-type Pass = fn(&Trace<'_>, &Schedule, &Options<'_>, &mut Findings);
-
-/// Rules about the result (V7): only for plans without errors.
-const RESULT_PASSES: &[(u16, Pass)] = &[(7, symbolic::check)];
 
 /// Examines a plan. Deterministic; takes time and memory in proportion to the operations, pipelines taken
 /// apart. Any plan may be given: what makes no sense is a finding.
@@ -161,24 +153,14 @@ fn examine_trace(trace: &Trace<'_>, options: &Options<'_>, findings: &mut Findin
     if deadlock::check(trace, &schedule, miscounted, findings) {
         return;
     }
-    // What is counted wrongly leaves the next launch with other signals than this one.
-    let counted = !findings.has_errors_in(300..400);
-    if counted && (options.checks(5) || options.checks(6)) {
+    // Nor does one after which the next launch begins with signals of this one.
+    if findings.has_errors_in(300..400) {
+        return;
+    }
+    if options.checks(5) || options.checks(6) {
         races::check(trace, &schedule, options, findings);
     }
-    if !findings.has_errors_in(100..700) {
-        run_passes(RESULT_PASSES, trace, &schedule, options, findings);
-    }
-}
-
-fn run_passes(
-    passes: &[(u16, Pass)],
-    trace: &Trace<'_>,
-    schedule: &Schedule,
-    options: &Options<'_>,
-    findings: &mut Findings,
-) {
-    for (_, pass) in passes.iter().filter(|(group, _)| options.checks(*group)) {
-        pass(trace, schedule, options, findings);
+    if options.checks(7) && !findings.has_errors_in(100..700) {
+        symbolic::check(trace, &schedule, options, findings);
     }
 }

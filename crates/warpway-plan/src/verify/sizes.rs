@@ -37,10 +37,14 @@ pub(super) fn coverage(topology: &Topology<'_>, options: &Options<'_>, findings:
         multiples.extend([1, 2, 3]);
         multiples.extend((3..MOST_MULTIPLES).contains(&deepest).then_some(deepest + 1));
     }
+    // The first iteration, one in the middle, the last; and all that the semaphores let run ahead.
+    let enough = (1..=3).all(|units| multiples.contains(&units)) && multiples.last() > Some(&deepest);
+    let one_for_all = enough && is_uniform(plan);
     let mut scales = Vec::new();
     let from_units = multiples.iter().map(|multiple| Scale::new(plan, *multiple));
-    // Empty chunks move nothing, and pipelines over them run no iteration.
-    let from_bytes = chunks.iter().filter(|bytes| **bytes > 0).map(|bytes| Scale::of_chunk(plan, *bytes));
+    // Not where one run stands for all. Empty chunks move nothing, and pipelines over them run no iteration.
+    let own = chunks.iter().filter(|bytes| !one_for_all && **bytes > 0);
+    let from_bytes = own.map(|bytes| Scale::of_chunk(plan, *bytes));
     for scale in from_units.chain(from_bytes) {
         match scale {
             // Without pipelines all sizes look alike.
@@ -52,10 +56,8 @@ pub(super) fn coverage(topology: &Topology<'_>, options: &Options<'_>, findings:
             }
         }
     }
-    // The first iteration, one in the middle, the last; and all that the semaphores let run ahead.
-    let enough = (1..=3).all(|units| multiples.contains(&units)) && multiples.last() > Some(&deepest);
     let sizes = match largest {
-        Some(largest) if !(enough && is_uniform(plan)) => {
+        Some(largest) if !one_for_all => {
             let run = multiples.iter().filter_map(|multiple| multiple.checked_mul(largest));
             let all: BTreeSet<u64> = run.chain(chunks).collect();
             Sizes::ChunkBytes(all.into_iter().collect())

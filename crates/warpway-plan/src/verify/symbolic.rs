@@ -10,9 +10,10 @@ use super::fold_roles::RoleBook;
 use super::in_place::{self, View};
 use super::memory::{Content, Memory, Partition, Piece, Run};
 use super::report::{Diagnostic, OpPath, Region};
+use super::schedule::Schedule;
 use super::trace::{Step, Trace};
 use super::values::{FoldFlaw, Value, Values};
-use super::{Findings, Options, Schedule, goal, result};
+use super::{Findings, Options, goal, result};
 use crate::ir::{Action, BufferKind, DataOperation, Form, Plan, ReduceOp, Reference};
 
 /// Runs the plan on symbols and compares the result with the goal of its collective.
