@@ -17,7 +17,7 @@
 //! | `in_place.rs` | where input and output lie if they are one memory |
 //! | `fold_roles.rs` | what an average asks of each fold |
 //! | `limits.rs`, `switch.rs` | what executors and devices hold: V8; multicast groups: V9 |
-//! | `clock.rs`, `order.rs`, `slots.rs` | what comes before what: synchronisation, packets |
+//! | `clock.rs`, `counter.rs`, `order.rs`, `slots.rs` | what comes before what: synchronisation, packets |
 //! | `cells.rs`, `races.rs`, `reuse.rs`, `packets.rs` | accesses without order: V5, V6 |
 //! | `path.rs`, `explain.rs` | why there is no order, and what would give it |
 
@@ -26,6 +26,7 @@
 mod accesses;
 mod cells;
 mod clock;
+mod counter;
 mod deadlock;
 mod explain;
 mod explore;

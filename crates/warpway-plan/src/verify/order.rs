@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::{Knowledge, Position, RankSet, Thread, Time};
+use super::counter::{Counter, Post};
 use super::path::{Edge, Node, Paths};
 use super::schedule::{signalled, via_of};
 use super::trace::{ChannelId, NO_PARTNER, Trace};
@@ -27,66 +28,8 @@ struct Block {
     threads: Vec<(u32, Knowledge)>,
 }
 
-/// A signal or a release of a semaphore.
-#[derive(Debug, Clone)]
-struct Post {
-    knowledge: Knowledge,
-    relaxed: bool,
-    step: usize,
-    node: Node,
-}
-
-/// Posts that wait to be taken, and who takes them: one end of a channel, or a semaphore.
-#[derive(Debug, Default)]
-struct Counter {
-    /// What it holds at the start.
-    initial: u64,
-    /// By posting block.
-    posters: BTreeMap<usize, Poster>,
-    /// By taking block: how many it has taken.
-    takers: BTreeMap<usize, u64>,
-    /// Any post or take is relaxed.
-    relaxed: bool,
-    /// Two threads of a block post or take without order between them: which comes first is open.
-    ambiguous: bool,
-    /// Who was the last to post, and to take, while counting: block, segment, thread.
-    last: [Option<(usize, Time, u32)>; 2],
-}
-
-impl Counter {
-    /// True if a block's last take may have got a relaxed post, or an earlier one of its takes what this one needs.
-    fn may_be_relaxed(&self, block: usize) -> bool {
-        let last = self.posters.values().next().map_or(0, |poster| poster.last_relaxed);
-        match (self.ambiguous, self.posters.len(), self.takers.len()) {
-            (false, 0 | 1, 0 | 1) => false,
-            // It has got a post with at least its own number.
-            (false, 0 | 1, _) => self.takers.get(&block).is_none_or(|taken| *taken <= last),
-            _ => self.relaxed,
-        }
-    }
-}
-
-/// A block that posts.
-#[derive(Debug, Default)]
-struct Poster {
-    /// In the whole plan.
-    posts: u64,
-    /// Number of the last relaxed one, from 1.
-    last_relaxed: u64,
-    happened: Vec<Post>,
-}
-
 /// No thread has this number.
 const NO_THREAD: u32 = u32::MAX;
-
-impl Counter {
-    /// Counting: one more post (0) or take (1).
-    fn meet(&mut self, which: usize, at: (usize, Time, u32), relaxed: bool) {
-        let last = self.last[which].replace(at);
-        self.ambiguous |= last.is_some_and(|l| (l.0, l.1) == (at.0, at.1) && l.2 != at.2);
-        self.relaxed |= relaxed;
-    }
-}
 
 /// The requests of one thread of a block to one port channel: they are pushed in program order.
 #[derive(Debug)]
@@ -261,7 +204,7 @@ impl<'t, 'p> Order<'t, 'p> {
                     if let Some(channel) = trace.channel(block, *via, *position) {
                         let node = self.paths.as_mut().map(|p| p.wait(block, step, thread));
                         let counter = &mut self.channels[channel as usize];
-                        let posts = take(counter, block);
+                        let posts = counter.take(block);
                         let ambiguous = counter.ambiguous;
                         let uncertain = counter.may_be_relaxed(block);
                         for post in posts {
@@ -302,7 +245,7 @@ impl<'t, 'p> Order<'t, 'p> {
             }
             Action::Acquire { semaphores } => {
                 for id in semaphores {
-                    let posts = take(self.semaphore(rank, *id), block);
+                    let posts = self.semaphore(rank, *id).take(block);
                     for post in posts {
                         if let Some(paths) = self.paths.as_mut() {
                             paths.acquire(block, step, post.node);
@@ -543,23 +486,6 @@ impl<'t, 'p> Order<'t, 'p> {
             None => of.threads.push((thread, learned)),
         }
     }
-}
-
-/// The posts that a block's next take cannot do without. It may come out of turn: others may take before it, and
-/// every post of other blocks may come before those of a given one.
-fn take(counter: &mut Counter, block: usize) -> Vec<Post> {
-    let taken = counter.takers.entry(block).or_default();
-    *taken += 1;
-    let needed = *taken;
-    let total: u64 = counter.posters.values().map(|poster| poster.posts).sum();
-    let mut posts = Vec::new();
-    for poster in counter.posters.values() {
-        let without = counter.initial.saturating_add(total - poster.posts);
-        if let Some(number) = needed.checked_sub(without).and_then(|n| n.checked_sub(1)) {
-            posts.extend(poster.happened.get(number as usize).cloned());
-        }
-    }
-    posts
 }
 
 /// True if a block barrier stands at the end of a step, or inside it before it signals.
