@@ -48,12 +48,6 @@ struct Piece {
     reads: Vec<(Party, Extent)>,
 }
 
-impl Piece {
-    fn key(&self) -> (u64, Cut, u64) {
-        (self.origin, self.cut, self.start)
-    }
-}
-
 #[derive(Debug, Default)]
 struct Space {
     /// Where cells begin, and where the last one ends.
@@ -142,25 +136,32 @@ impl Memory {
         let first = space.bounds.partition_point(|bound| *bound < start);
         let last = space.bounds.partition_point(|bound| *bound < end);
         for cell in space.cells.get_mut(first..last).into_iter().flatten() {
-            self.visits += cell.len() as u64 + 1;
-            enter_cell(cell, party, &extent, is_ordered, conflict);
+            self.visits += enter_cell(cell, party, &extent, is_ordered, conflict);
         }
     }
 }
 
+/// Enters an access in one cell; returns how many pieces were looked at.
 fn enter_cell(
     cell: &mut Vec<Piece>,
     party: &Party,
     extent: &Extent,
     is_ordered: &mut dyn FnMut(&Meeting<'_>) -> bool,
     conflict: &mut dyn FnMut(&Party),
-) {
+) -> u64 {
     let writes = party.mode == Mode::Write;
-    for piece in cell.iter_mut() {
-        let same = piece.key() == (extent.origin, extent.cut, extent.start);
-        if !same && (piece.origin, piece.cut) == (extent.origin, extent.cut) {
-            continue;
-        }
+    // Other pieces of the same item, cut alike, are apart from this one.
+    let class = (extent.origin, extent.cut);
+    let alike = cell.partition_point(|piece| (piece.origin, piece.cut) < class)
+        ..cell.partition_point(|piece| (piece.origin, piece.cut) <= class);
+    let own = cell[alike.clone()].binary_search_by_key(&extent.start, |piece| piece.start);
+    let own = own.map(|at| alike.start + at);
+    let mut visits = 1;
+    let others = (0..alike.start).chain(own).chain(alike.end..cell.len());
+    for at in others {
+        visits += 1;
+        let piece = &mut cell[at];
+        let same = own == Ok(at);
         // Within the cell, a whole item covers everything.
         let covers = same || extent.is_uncut();
         let mut check = |(earlier, at): &(Party, Extent)| {
@@ -192,16 +193,18 @@ fn enter_cell(
             });
         }
     }
-    let key = (extent.origin, extent.cut, extent.start);
-    let piece = match cell.binary_search_by_key(&key, Piece::key) {
-        Ok(found) => &mut cell[found],
-        Err(at) => {
-            let (origin, cut, start) = key;
-            cell.insert(at, Piece { origin, cut, start, writes: Vec::new(), reads: Vec::new() });
-            &mut cell[at]
-        }
-    };
+    let at = own.unwrap_or_else(|at| {
+        let Extent { origin, cut, start, .. } = *extent;
+        cell.insert(alike.start + at, Piece { origin, cut, start, writes: Vec::new(), reads: Vec::new() });
+        alike.start + at
+    });
+    let piece = &mut cell[at];
     if writes { &mut piece.writes } else { &mut piece.reads }.push((*party, *extent));
+    if visits > RECENT as u64 {
+        // What has been replaced is not looked at again.
+        cell.retain(|piece| !(piece.writes.is_empty() && piece.reads.is_empty()));
+    }
+    visits
 }
 
 /// True if whatever comes after a read comes after an earlier one of the same thread too.

@@ -76,10 +76,12 @@ pub(super) fn check(trace: &Trace<'_>, schedule: &Schedule, options: &Options<'_
         let hint = "refer to few chunks at a time, or cut all operations alike";
         findings.push(Diagnostic::error(409, message).hint(hint));
     }
-    if options.checks(6) {
+    if options.checks(6) && !replay.truncated && !replay.exhausted {
         packets::unread(trace, &replay.slots, findings);
     }
-    reuse::check(trace, &replay, options, findings);
+    if !replay.truncated && !replay.exhausted {
+        reuse::check(trace, &replay, options, findings);
+    }
 }
 
 /// Follows the order of a schedule.
@@ -319,6 +321,10 @@ impl Run<'_, '_> {
         self.replay.ends = ranks.map(|rank| self.replay.order.end(rank)).collect();
         if let Some(paths) = self.replay.order.paths.as_mut() {
             paths.finish(self.trace);
+        }
+        if self.replay.truncated || self.replay.exhausted {
+            // What comes later was not followed, so the ends know too little.
+            return;
         }
         let over = |ends: &[Knowledge], rank: u32, at| {
             ends.get(rank as usize).is_some_and(|end| end.clock.covers(at))
