@@ -3,7 +3,7 @@
 //! | file | question it answers |
 //! |---|---|
 //! | `options.rs`, `report.rs`, `verified.rs` | what is asked, what is answered, a plan with its proof |
-//! | `policy.rs`, `findings.rs` | how bad a finding is; findings of all passes |
+//! | `rules.rs`, `policy.rs`, `findings.rs` | the rules, how bad a finding is, the findings of all passes |
 //! | `walk.rs` | every operation with its place |
 //! | `references.rs`, `geometry.rs` | numbers and chunks that mean something: V2 |
 //! | `sizes.rs` | which sizes are run, and what they prove |
@@ -52,6 +52,7 @@ mod references;
 mod report;
 mod result;
 mod reuse;
+mod rules;
 mod scale;
 mod schedule;
 mod sizes;
@@ -67,6 +68,7 @@ mod writers;
 pub use fold_roles::{FoldRole, FoldRoles};
 pub use options::{DeviceLimits, Goal, GoalFn, Options, Profile, Target};
 pub use report::{Diagnostic, OpPath, Place, Region, Report, Rule, Severity, Sizes, Verdict};
+pub use rules::{RULES, RuleInfo, Standing, rules_page};
 pub use verified::{NotAccepted, VerifiedPlan};
 
 use std::collections::BTreeSet;

@@ -5,12 +5,7 @@
 
 use super::options::{Options, Target};
 use super::report::{Diagnostic, Rule, Severity};
-
-/// What MSCCL++ programs commonly do and Warpway's executor repairs: warnings in the default profile.
-const REPAIRED: [u16; 6] = [504, 507, 509, 511, 604, 905];
-
-/// The verdict on this rule is "inconclusive", not "reject".
-const INCONCLUSIVE: u16 = 409;
+use super::rules::Standing;
 
 /// See the module's page.
 #[derive(Debug, Clone, Default)]
@@ -41,11 +36,12 @@ impl Policy {
             diagnostic.severity = Severity::Info;
             return;
         }
-        diagnostic.severity = match (rule.0, diagnostic.severity) {
-            (INCONCLUSIVE, _) => Severity::Warning,
-            (711, Severity::Warning) if self.catalogue => Severity::Error,
-            (607, Severity::Warning) if self.mscclpp => Severity::Error,
-            (rule, Severity::Error) if !self.strict && REPAIRED.contains(&rule) => Severity::Warning,
+        let standing = rule.info().map_or(Standing::Error, |info| info.standing);
+        diagnostic.severity = match (standing, diagnostic.severity) {
+            (Standing::Inconclusive, _) => Severity::Warning,
+            (Standing::CatalogueError, Severity::Warning) if self.catalogue => Severity::Error,
+            (Standing::MscclppWarning, Severity::Warning) if self.mscclpp => Severity::Error,
+            (Standing::Repaired(_), Severity::Error) if !self.strict => Severity::Warning,
             (_, given) => given,
         };
     }
@@ -53,16 +49,11 @@ impl Policy {
     /// A user may waive everything but what keeps an executor inside its buffers (V1, V2); nothing of the
     /// catalogue.
     fn waives(&self, rule: Rule) -> bool {
-        !self.catalogue && rule.0 >= 300 && rule.0 != INCONCLUSIVE && self.waivers.contains(&rule)
+        !self.catalogue && rule.0 >= 300 && !is_inconclusive(rule) && self.waivers.contains(&rule)
     }
-}
-
-/// True if the rule stands for something that the executor repairs under the default profile.
-pub(super) fn is_repaired(rule: Rule) -> bool {
-    REPAIRED.contains(&rule.0)
 }
 
 /// True if the finding leaves the verdict open.
 pub(super) fn is_inconclusive(rule: Rule) -> bool {
-    rule.0 == INCONCLUSIVE
+    rule.info().is_some_and(|info| info.standing == Standing::Inconclusive)
 }
