@@ -21,8 +21,6 @@
 //! | `cells.rs`, `races.rs`, `reuse.rs`, `packets.rs` | accesses without order: V5, V6 |
 //! | `path.rs`, `explain.rs` | why there is no order, and what would give it |
 
-#![allow(dead_code, reason = "the rules that use it are being written")]
-
 mod accesses;
 mod cells;
 mod clock;

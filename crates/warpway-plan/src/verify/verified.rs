@@ -1,9 +1,12 @@
 //! A plan with its proof.
 
+use std::sync::OnceLock;
+
 use super::options::{Options, Target};
 use super::report::{Report, Verdict};
 use super::verify;
 use crate::ir::Plan;
+use crate::json::PlanIdentity;
 use crate::repairs::Repairs;
 
 /// A plan that [`verify`] has accepted for Warpway, with what it found. Nothing else makes one, so who holds one
@@ -13,6 +16,7 @@ use crate::repairs::Repairs;
 pub struct VerifiedPlan {
     plan: Plan,
     report: Report,
+    identity: OnceLock<PlanIdentity>,
 }
 
 /// A plan that was not accepted.
@@ -34,7 +38,7 @@ impl VerifiedPlan {
         let options = Options { target: Target::Warpway, checks: Vec::new(), ..options.clone() };
         let report = verify(&plan, &options);
         match report.verdict {
-            Verdict::Accept => Ok(Self { plan, report }),
+            Verdict::Accept => Ok(Self { plan, report, identity: OnceLock::new() }),
             Verdict::Reject | Verdict::Inconclusive => Err(Box::new(NotAccepted { plan, report })),
         }
     }
@@ -42,6 +46,11 @@ impl VerifiedPlan {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// What the plan is known by; computed when first asked for.
+    pub fn identity(&self) -> PlanIdentity {
+        *self.identity.get_or_init(|| self.plan.identity())
     }
 
     /// What the verifier said of it.

@@ -5,6 +5,7 @@ mod counts;
 mod deadlocks;
 mod form;
 mod limits;
+mod nonsense;
 mod order;
 mod report;
 mod shared;

@@ -55,6 +55,7 @@ fn subsets_of_the_rules() {
     );
     let verified = VerifiedPlan::new(all_gather(), &some).unwrap();
     assert_eq!(verified.plan(), &all_gather());
+    assert_eq!(verified.identity(), all_gather().identity());
     assert!(verified.repairs().is_empty());
     assert_eq!(verified.report().sizes, Some(Sizes::Any));
 }
