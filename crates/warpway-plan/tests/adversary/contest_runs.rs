@@ -75,12 +75,12 @@ fn full_contest() {
         .map(|(rule, (all, pass))| (format!("V{rule}"), json!({"rejected": all, "of_which_pass": pass})))
         .collect();
     let result = json!({
-        "version": 1,
-        "contest": "plan_mutants",
+        "benchmark": "plan_mutants",
+        "command": "cargo test --release -p warpway-plan --test adversary full_contest -- --ignored",
         "date": std::env::var("WARPWAY_DATE").unwrap_or_default(),
         "commit": std::env::var("WARPWAY_COMMIT").unwrap_or_default(),
-        "machine": std::env::var("WARPWAY_MACHINE").unwrap_or_default(),
-        "command": "cargo test --release -p warpway-plan --test adversary full_contest -- --ignored",
+        "machine": {"cores": std::thread::available_parallelism().map_or(0, usize::from)},
+        "effort": {"plans": number("PLANS", 150), "mutants_per_plan": effort.mutants, "schedules": effort.schedules},
         "plans": outcome.plans,
         "correct_plans_refused": outcome.refused,
         "mutants": total.mutants,
