@@ -65,7 +65,8 @@ fn reduce() -> Result<Program, BuildError> {
     let [theirs, mine] = input;
     p.copy(scratch[1].chunk(0..2)?, mine.chunk(0..2)?, 0)?;
     meet(&mut p, 1)?;
-    p.read_reduce(channel[1], Reduction::of(mine.chunk(2..4)?, &[scratch[0].chunk(2..4)?]), 0)?;
+    // What rank 0 has copied to its scratch stays unread: the plan reads its input.
+    p.read_reduce(channel[1], Reduction::of(mine.chunk(2..4)?, &[theirs.chunk(2..4)?]), 0)?;
     p.copy(scratch[1].chunk(2..4)?, mine.chunk(2..4)?, 0)?;
     p.put(channel[1], theirs.chunk(2..4)?, scratch[1].chunk(2..4)?, 0)?;
     meet(&mut p, 1)?;
