@@ -56,6 +56,16 @@ pub enum ExecutionError {
         /// What is wrong.
         why: String,
     },
+    /// Counts that the plan does not take, found when the launch had begun: it fails on all ranks.
+    #[error("rank {rank}: the launch of plan {plan:?} fails: {why}")]
+    Size {
+        /// This rank.
+        rank: u32,
+        /// The plan's name.
+        plan: String,
+        /// What is wrong.
+        why: String,
+    },
     /// A peer's buffer is shorter than what this rank accesses of it.
     #[error(
         "rank {rank} needs {needed} bytes of the {buffer} of rank {peer}, which has launched with {bytes}"
@@ -129,6 +139,7 @@ impl ExecutionError {
             Self::Difference { .. } => "plan.difference",
             Self::Refused { .. } => "plan.refused",
             Self::Launch { .. } => "plan.launch",
+            Self::Size { .. } => "plan.size",
             Self::PeerBuffer { .. } => "plan.peer_buffer",
             Self::Step { source, .. } => source.id(),
         }
@@ -141,7 +152,7 @@ impl ExecutionError {
             | Self::Difference { peer, .. }
             | Self::PeerBuffer { peer, .. } => Some(*peer),
             Self::Step { source, .. } => source.peer(),
-            Self::Refused { .. } | Self::Launch { .. } => None,
+            Self::Refused { .. } | Self::Launch { .. } | Self::Size { .. } => None,
         }
     }
 }

@@ -49,5 +49,7 @@ pub use engine::HostEngine;
 pub use launcher::{Launcher, MAX_BLOCKS};
 pub use numeric::{FoldKernel, FoldSource};
 pub use packet::{Ll8, Ll16, Packet};
-pub use plan::{BufferView, ExecutorConfig, PacketFormat, PlanExecutor, PlanLaunch, PreparedPlan};
+pub use plan::{
+    BufferView, ExecutorConfig, PacketFormat, PlanExecutor, PlanLaunch, PrepareOptions, PreparedPlan,
+};
 pub use share::Share;

@@ -62,7 +62,7 @@ pub use warpway_core::transport::{Device, Transport, TransportFlags};
 pub use warpway_core::{Cause, Deadline, Error, ErrorCode, Failure, Result, Timeout};
 pub use warpway_host::{
     Block, BlockChannel, BlockSemaphore, BufferView, HostBuffer, Ll8, Ll16, PacketFormat, PlanLaunch,
-    PreparedPlan, Share,
+    PrepareOptions, PreparedPlan, Share,
 };
 pub use warpway_plan as plan;
 pub use warpway_plan::DataType;

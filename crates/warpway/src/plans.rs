@@ -1,7 +1,7 @@
 //! Plans of a communicator.
 
 use warpway_core::Result;
-use warpway_host::{BufferView, ExecutorConfig, PlanExecutor, PreparedPlan};
+use warpway_host::{BufferView, ExecutorConfig, PlanExecutor, PrepareOptions, PreparedPlan};
 use warpway_plan::verify::VerifiedPlan;
 use warpway_plan::{Plan, Repairs};
 
@@ -25,6 +25,27 @@ impl Communicator {
     /// As [`prepare`](Self::prepare).
     pub fn prepare_unverified(&self, plan: &Plan, repairs: &Repairs) -> Result<PreparedPlan> {
         self.executor()?.prepare_unverified(plan, repairs)
+    }
+
+    /// [`prepare`](Self::prepare) with options, which all ranks have in common.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_with(&self, plan: &VerifiedPlan, options: PrepareOptions) -> Result<PreparedPlan> {
+        self.executor()?.prepare_with(plan, options)
+    }
+
+    /// [`prepare_unverified`](Self::prepare_unverified) with options, which all ranks have in common.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_unverified_with(
+        &self,
+        plan: &Plan,
+        repairs: &Repairs,
+        options: PrepareOptions,
+    ) -> Result<PreparedPlan> {
+        self.executor()?.prepare_unverified_with(plan, repairs, options)
     }
 
     /// What runs this communicator's plans; made by all ranks together when they set up the first.

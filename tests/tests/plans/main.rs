@@ -11,3 +11,4 @@ mod refusals;
 mod results;
 mod rig;
 mod sized;
+mod sized_scratch;

@@ -47,7 +47,7 @@ pub(super) fn compile(
             BlockProgram { block: number, steps: Vec::new(), places: Vec::new(), folds: false, tiles: 0 };
         output.program.blocks.push(program);
         for (position, operation) in (0..).zip(&block.operations) {
-            let at = At { block: number, operation: position, inner: None };
+            let at = At { block: number, operation: position, inner: None, slice: None };
             compiler.operation(block, operation, at, &mut output).map_err(|why| at.error(why))?;
         }
     }
@@ -78,6 +78,8 @@ struct At {
     block: u32,
     operation: u32,
     inner: Option<u32>,
+    /// Bytes of a slice of the pipeline that it is in.
+    slice: Option<u64>,
 }
 
 impl At {
@@ -89,7 +91,7 @@ impl At {
 impl Output {
     fn push(&mut self, at: At, name: &'static str, step: Step) {
         if let Some(block) = self.program.blocks.last_mut() {
-            let At { block: number, operation, inner } = at;
+            let At { block: number, operation, inner, .. } = at;
             block.places.push(StepPlace { block: number, operation, inner, name, iteration: 0 });
             block.steps.push(step);
         }
@@ -170,7 +172,7 @@ impl Compiler<'_> {
                 let header = output.program.blocks.last().map_or(0, |block| block.steps.len());
                 output.push(at, "pipeline", Step::Loop { iterations, slice: pipeline.unit_size, steps: 0 });
                 for (inner, operation) in (0..).zip(&pipeline.body) {
-                    let at = At { inner: Some(inner), ..at };
+                    let at = At { inner: Some(inner), slice: Some(pipeline.unit_size), ..at };
                     self.operation(block, operation, at, output)?;
                 }
                 if let Some(block) = output.program.blocks.last_mut() {
@@ -295,7 +297,7 @@ impl Compiler<'_> {
         if n_sources == 0 || n_sources == placements.len() {
             return Err(Why::Malformed("an operation without sources or destinations"));
         }
-        self.layout.place(&placements, data.group, at.inner.is_some(), &mut output.pieces)?;
+        self.layout.place(&placements, data.group, at.slice, &mut output.pieces)?;
         let (kind, inputs) = self.kind(work, &order, n_sources)?;
         let operands: Vec<Operand> = placements
             .iter()
@@ -362,7 +364,7 @@ impl Compiler<'_> {
         if fold.op != ReduceOp::Avg {
             return Ok((TransferKind::Fold { op: fold.op, last: true }, Vec::new()));
         }
-        let At { block, operation, inner } = work.at;
+        let At { block, operation, inner, .. } = work.at;
         let place = OperationPlace { rank: self.rank, block, path: (operation, inner) };
         let unknown = Why::Malformed("an average, of which only the verifier knows what enters where");
         let role = self.roles.get(&place).ok_or(unknown)?;

@@ -77,10 +77,12 @@ impl Control {
     }
 
     /// Tells `peers` that this rank has started launch `sequence`.
-    pub(super) fn announce(&self, sequence: u64, record: &LaunchRecord, peers: &[u32]) {
-        let words = record.to_words();
-        for (corner, _) in peers.iter().filter_map(|peer| self.there.get(*peer as usize)) {
-            corner.records.write(sequence, &words);
+    /// `extents` are the digests for the peers, where there are any.
+    pub(super) fn announce(&self, sequence: u64, record: &LaunchRecord, peers: &[u32], extents: &[u64]) {
+        for (number, peer) in peers.iter().enumerate() {
+            let Some((corner, _)) = self.there.get(*peer as usize) else { continue };
+            let extents = extents.get(number).copied().unwrap_or(0);
+            corner.records.write(sequence, &LaunchRecord { extents, ..*record }.to_words());
             corner.started.store(sequence);
         }
     }

@@ -12,12 +12,12 @@ use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
 use warpway_core::transport::Transport;
 use warpway_core::{Deadline, Error, Result, Timeout, Unavailable};
 use warpway_plan::verify::{FoldRoles, Sizes, VerifiedPlan};
-use warpway_plan::{Plan, Repairs, Topology};
+use warpway_plan::{Geometry, LayoutError, Plan, Repairs, Topology};
 
 use super::TAG;
 use super::control::Control;
 use super::identity::{Announced, Identity};
-use super::prepared::PreparedPlan;
+use super::prepared::{Known, PreparedPlan};
 use super::setup::{self, BlockObjects};
 use crate::launcher::{Launcher, MAX_BLOCKS};
 
@@ -30,6 +30,15 @@ pub struct ExecutorConfig {
     pub setup_timeout: Timeout,
     /// Requests that a proxy's FIFO holds, a power of two.
     pub fifo_size: u64,
+}
+
+/// What all ranks say alike when they set up a plan.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PrepareOptions {
+    /// Of plans with sized chunks and scratch: bytes that each chunk of scratch has room for, rounded up to whole
+    /// units. Launches with larger ones fail. Default: an equal share of
+    /// [`REUSED_SCRATCH_BYTES`](warpway_plan::REUSED_SCRATCH_BYTES), rounded down to a power of two.
+    pub scratch_chunk_bytes: Option<u64>,
 }
 
 /// Sets up and runs plans on the host memory of one communicator. Cheap to clone.
@@ -89,10 +98,18 @@ impl PlanExecutor {
     /// `plan.disagreement`, on all ranks, if they do not set up the same; `plan.refused` for a plan that cannot run
     /// here, such as one for another number of ranks.
     pub fn prepare(&self, plan: &VerifiedPlan) -> Result<PreparedPlan> {
+        self.prepare_with(plan, PrepareOptions::default())
+    }
+
+    /// The same with options, which all ranks have in common.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_with(&self, plan: &VerifiedPlan, options: PrepareOptions) -> Result<PreparedPlan> {
         let report = plan.report();
         let (repairs, fold_roles, sizes) =
             (report.repairs.clone(), report.fold_roles.clone(), report.sizes.clone());
-        self.set_up(plan.plan(), Contract { repairs, fold_roles, sizes })
+        self.set_up(plan.plan(), Contract { repairs, fold_roles, sizes }, options)
     }
 
     /// The same for a plan without a proof. It may compute anything, or wait until it is given up; it does not touch
@@ -101,21 +118,41 @@ impl PlanExecutor {
     /// # Errors
     /// As [`prepare`](Self::prepare).
     pub fn prepare_unverified(&self, plan: &Plan, repairs: &Repairs) -> Result<PreparedPlan> {
-        self.set_up(plan, Contract { repairs: repairs.clone(), ..Contract::default() })
+        self.prepare_unverified_with(plan, repairs, PrepareOptions::default())
     }
 
-    fn set_up(&self, plan: &Plan, contract: Contract) -> Result<PreparedPlan> {
+    /// The same with options, which all ranks have in common.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_unverified_with(
+        &self,
+        plan: &Plan,
+        repairs: &Repairs,
+        options: PrepareOptions,
+    ) -> Result<PreparedPlan> {
+        self.set_up(plan, Contract { repairs: repairs.clone(), ..Contract::default() }, options)
+    }
+
+    fn set_up(&self, plan: &Plan, contract: Contract, options: PrepareOptions) -> Result<PreparedPlan> {
         let shared = &self.0;
         // Set-up and launches are in one order on all ranks.
         let _order = lock(&shared.launches);
         let deadline = shared.config.setup_timeout.start();
-        let identity = Identity::of(plan, &contract.repairs);
-        let objects = shared.check(plan).and_then(|()| BlockObjects::new(plan, shared.comm.rank()));
+        let refused = |why: LayoutError| {
+            Error::from(ExecutionError::Refused { plan: plan.name.clone(), why: why.to_string() })
+        };
+        let geometry = Geometry::new(plan).with_scratch_chunk(options.scratch_chunk_bytes).map_err(refused);
+        let scratch_chunk = geometry.as_ref().ok().and_then(Geometry::scratch_chunk).unwrap_or(0);
+        let identity = Identity::of(plan, &contract.repairs, scratch_chunk);
+        let objects =
+            shared.check(plan).and_then(|()| Ok((geometry?, BlockObjects::new(plan, shared.comm.rank())?)));
         shared.agree(plan, &identity, objects.is_err(), deadline)?;
-        let objects = objects?;
+        let (geometry, objects) = objects?;
         let plan = Arc::new(plan.clone());
         let channels = setup::connect(shared, &Topology::new(&plan), deadline)?;
-        Ok(PreparedPlan::new(Arc::clone(shared), plan, contract, identity, channels, objects))
+        let known = Known { plan, geometry, identity, contract };
+        Ok(PreparedPlan::new(Arc::clone(shared), known, channels, objects))
     }
 }
 
@@ -148,14 +185,6 @@ impl Shared {
                     refused(format!("rank {owner} has a channel to, or a buffer of, rank {peer}")).into()
                 );
             }
-        }
-        let sized = plan.ranks.iter().any(|entry| entry.size_ids.is_some());
-        if sized && (plan.in_place || plan.ranks.iter().any(|entry| entry.scratch_chunks > 0)) {
-            return Err(refused(
-                "it has sized chunks and scratch, or works in place, which this executor cannot do yet"
-                    .into(),
-            )
-            .into());
         }
         let blocks = plan.ranks.get(rank as usize).map_or(0, |entry| entry.blocks.len());
         if blocks > MAX_BLOCKS as usize {
@@ -218,6 +247,7 @@ impl Shared {
     pub(super) fn fail(&self, error: &Error) {
         let health = self.comm.health();
         let usage = error.code() == warpway_core::ErrorCode::InvalidUsage;
+        let usage = usage || matches!(error, Error::Execution(ExecutionError::Size { .. }));
         let culprit = if usage { Some(health.rank()) } else { error.culprit() };
         health.fail_local("plan", culprit, error.clone());
     }

@@ -12,14 +12,16 @@ pub(super) struct Identity {
     pub(super) plan: [u8; 32],
     /// One bit per kind of handshake.
     repairs: u8,
+    /// Of plans with sized chunks and scratch: the step between scratch chunks; else 0.
+    scratch_chunk: u64,
 }
 
 impl Identity {
-    pub(super) fn of(plan: &Plan, repairs: &Repairs) -> Self {
+    pub(super) fn of(plan: &Plan, repairs: &Repairs, scratch_chunk: u64) -> Self {
         let Repairs { start_handshake, flush_at_end, closing_handshake, .. } = repairs;
         let bits = [*start_handshake, *flush_at_end, *closing_handshake];
         let repairs = bits.into_iter().fold(0, |bits, bit| bits << 1 | u8::from(bit));
-        Self { plan: plan.identity().0, repairs }
+        Self { plan: plan.identity().0, repairs, scratch_chunk }
     }
 }
 
@@ -34,16 +36,17 @@ pub(super) struct Announced {
 
 impl Announced {
     /// Bytes of the name that are sent.
-    const NAME: usize = 62;
-    pub(super) const BYTES: usize = 32 + 2 + Self::NAME;
+    const NAME: usize = 54;
+    pub(super) const BYTES: usize = 32 + 8 + 2 + Self::NAME;
 
     pub(super) fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..32].copy_from_slice(&self.identity.plan);
-        bytes[32] = u8::from(self.refused);
-        bytes[33] = self.identity.repairs;
+        bytes[32..40].copy_from_slice(&self.identity.scratch_chunk.to_le_bytes());
+        bytes[40] = u8::from(self.refused);
+        bytes[41] = self.identity.repairs;
         let end = self.name.floor_char_boundary(Self::NAME);
-        bytes[34..34 + end].copy_from_slice(&self.name.as_bytes()[..end]);
+        bytes[42..42 + end].copy_from_slice(&self.name.as_bytes()[..end]);
         bytes
     }
 
@@ -51,10 +54,13 @@ impl Announced {
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         let mut identity = [0; 32];
         identity.copy_from_slice(&bytes[..32]);
-        let name = bytes[34..].split(|byte| *byte == 0).next().unwrap_or_default();
+        let mut scratch_chunk = [0; 8];
+        scratch_chunk.copy_from_slice(&bytes[32..40]);
+        let scratch_chunk = u64::from_le_bytes(scratch_chunk);
+        let name = bytes[42..].split(|byte| *byte == 0).next().unwrap_or_default();
         Self {
-            identity: Identity { plan: identity, repairs: bytes[33] },
-            refused: bytes[32] != 0,
+            identity: Identity { plan: identity, repairs: bytes[41], scratch_chunk },
+            refused: bytes[40] != 0,
             name: String::from_utf8_lossy(name).into_owned(),
         }
     }
@@ -62,7 +68,11 @@ impl Announced {
 
 impl fmt::Display for Announced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "plan {:?} ({})", self.name, hexadecimal(&self.identity.plan))
+        write!(f, "plan {:?} ({})", self.name, hexadecimal(&self.identity.plan))?;
+        match self.identity.scratch_chunk {
+            0 => Ok(()),
+            bytes => write!(f, " with scratch chunks of {bytes} bytes"),
+        }
     }
 }
 
@@ -72,7 +82,8 @@ mod tests {
 
     #[test]
     fn announcements_survive_the_way_and_long_names_are_cut_between_characters() {
-        let identity = Identity { plan: std::array::from_fn(|at| at as u8), repairs: 5 };
+        let identity =
+            Identity { plan: std::array::from_fn(|at| at as u8), repairs: 5, scratch_chunk: 1 << 40 };
         let short = Announced { identity, refused: true, name: "ring".into() };
         assert_eq!(Announced::from_bytes(&short.to_bytes()), short);
         let long = Announced { identity, refused: false, name: format!("{}é", "x".repeat(61)) };

@@ -19,7 +19,7 @@ use super::program::{BaseKey, Program};
 use super::record::{BufferRecord, LaunchRecord};
 use super::request::{BufferView, PlanLaunch};
 use super::roles::Roles;
-use super::rows::RowMemory;
+use super::rows::{RowMemory, digest};
 use super::scratch::Scratch;
 use super::transfer::Kernels;
 use super::waiting::{Launched, Waiting};
@@ -31,20 +31,32 @@ impl Prepared {
         let mut scratch = lock(&self.scratch);
         let publications = self.publish(launch)?;
         let mut record = self.record(launch, &publications);
+        let mut extents = Vec::new();
         let mut row_memory = lock(&self.rows);
         match &ready {
             Ready::Compiled(compiled) => {
                 record.chunk_bytes = compiled.layout.chunk_bytes();
                 record.block_bytes = compiled.layout.block_bytes().unwrap_or(0);
             }
-            Ready::Rows(rows, _) => record.rows = self.publish_rows(&mut row_memory, rows, sequence)?,
+            Ready::Rows(rows, _) => {
+                record.rows = self.publish_rows(&mut row_memory, rows, sequence)?;
+                extents.extend(self.common_ids.iter().map(|ids| digest(ids, rows)));
+            }
         }
         let (control, rank, peers) = (&shared.control, shared.comm.rank(), &self.roles.peers[..]);
-        let launched = Launched { control, rank, sequence, record, peers };
-        control.announce(sequence, &record, peers);
+        let launched = Launched {
+            control,
+            rank,
+            sequence,
+            record,
+            peers,
+            extents: &extents,
+            owners: &self.roles.owners,
+        };
+        control.announce(sequence, &record, peers, &extents);
         let (waiter, timeout) = (shared.comm.waiter(), shared.config.device_timeout);
         let waiting = Waiting { launched: &launched, waiter, timeout };
-        self.open(&waiting, &mut scratch, &ready)?;
+        self.open(&waiting, &mut scratch, launch, &ready)?;
         let owners = self.roles.owners.iter().map(|owner| Ok((*owner, started(&waiting, *owner)?)));
         let owners: Vec<(u32, LaunchRecord)> = owners.collect::<Result<_>>()?;
         let compiled = match ready {
@@ -124,29 +136,39 @@ impl Prepared {
             input: buffer(&launch.input, &publications[0]),
             output: buffer(&launch.output, &publications[1]),
             rows: None,
+            extents: 0,
         }
     }
 
     /// Waits for whom this launch must wait before it begins, and makes room in the scratch.
-    fn open(&self, waiting: &Waiting<'_>, scratch: &mut Scratch, ready: &Ready<'_>) -> Result<()> {
+    fn open(
+        &self,
+        waiting: &Waiting<'_>,
+        scratch: &mut Scratch,
+        launch: &PlanLaunch<'_>,
+        ready: &Ready<'_>,
+    ) -> Result<()> {
         let shared = &*self.shared;
         if scratch.must_clear() {
             scratch.clear();
         }
-        let layout = match ready {
-            Ready::Compiled(compiled) => Some(&compiled.layout),
-            Ready::Rows(..) => None,
+        let (chunk_bytes, counted) = match ready {
+            Ready::Compiled(compiled) => (compiled.layout.scratch_chunk_bytes(), false),
+            Ready::Rows(..) => (self.geometry.scratch_chunk().unwrap_or(0), true),
         };
-        let growing = layout.filter(|layout| scratch.must_grow(layout, shared.comm.rank()));
+        let grows = scratch.must_grow(&self.geometry, chunk_bytes);
         // Chunks lie elsewhere than in the last launch: a peer that still runs that one must not be met.
-        let moves = layout.is_some_and(|layout| scratch.moves(layout));
-        if growing.is_some() || moves || self.contract.repairs.start_handshake {
+        let moves = scratch.moves(chunk_bytes, launch.packets.payload());
+        // Nobody waits for the packets of an empty chunk: what a plan knows from packets, it does not know then.
+        let unheard = counted && self.geometry.uses_packets();
+        if grows || moves || unheard || self.contract.repairs.start_handshake {
             for peer in &self.roles.peers {
                 started(waiting, *peer)?;
             }
         }
-        if let Some(layout) = growing {
-            scratch.grow(&shared.comm, &self.roles, layout, shared.config.setup_timeout.start())?;
+        if grows {
+            let deadline = shared.config.setup_timeout.start();
+            scratch.grow(&shared.comm, &self.roles, (&self.geometry, chunk_bytes), deadline)?;
         }
         Ok(())
     }

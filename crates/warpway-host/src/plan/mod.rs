@@ -37,7 +37,7 @@ mod slots;
 mod transfer;
 mod waiting;
 
-pub use executor::{ExecutorConfig, PlanExecutor};
+pub use executor::{ExecutorConfig, PlanExecutor, PrepareOptions};
 pub use prepared::PreparedPlan;
 pub use request::{BufferView, PacketFormat, PlanLaunch};
 

@@ -11,7 +11,7 @@ use super::identity::Identity;
 use super::program::Program;
 use super::request::PlanLaunch;
 use super::roles::Roles;
-use super::rows::RowMemory;
+use super::rows::{self, RowMemory};
 use super::scratch::Scratch;
 use super::setup::{BlockObjects, Channels};
 
@@ -26,6 +26,8 @@ pub(super) struct Prepared {
     pub(super) identity: Identity,
     pub(super) contract: Contract,
     pub(super) roles: Roles,
+    /// By peer: size ids that it and this rank use.
+    pub(super) common_ids: Vec<Vec<u64>>,
     pub(super) channels: Channels,
     pub(super) objects: BlockObjects,
     pub(super) reduce_op: Option<ReduceOp>,
@@ -34,6 +36,14 @@ pub(super) struct Prepared {
     pub(super) programs: Mutex<Vec<Arc<Compiled>>>,
     /// Of plans with sized chunks, from the first launch on.
     pub(super) rows: Mutex<Option<RowMemory>>,
+}
+
+/// What is known before anything is set up.
+pub(super) struct Known {
+    pub(super) plan: Arc<Plan>,
+    pub(super) geometry: Geometry,
+    pub(super) identity: Identity,
+    pub(super) contract: Contract,
 }
 
 /// What a launch has before it is announced.
@@ -59,23 +69,19 @@ pub(super) struct SizeKey {
 }
 
 impl PreparedPlan {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        plan: Arc<Plan>,
-        contract: Contract,
-        identity: Identity,
-        channels: Channels,
-        objects: BlockObjects,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, known: Known, channels: Channels, objects: BlockObjects) -> Self {
+        let Known { plan, geometry, identity, contract } = known;
+        let roles = Roles::of(&plan, shared.comm.rank());
         Self(Arc::new(Prepared {
-            geometry: Geometry::new(&plan),
-            roles: Roles::of(&plan, shared.comm.rank()),
+            common_ids: rows::common_ids(&plan, shared.comm.rank(), &roles.peers),
             reduce_op: first_fold(&plan),
             scratch: Mutex::new(Scratch::new(plan.double_scratch)),
             programs: Mutex::default(),
             rows: Mutex::default(),
             shared,
             plan,
+            geometry,
+            roles,
             identity,
             contract,
             channels,

@@ -5,7 +5,7 @@ use warpway_core::wire::SlotId;
 use warpway_plan::{Collective, DataType, ReduceOp};
 
 /// Words of a record in memory, its sequence number excluded.
-pub(super) const WORDS: usize = 23;
+pub(super) const WORDS: usize = 24;
 
 /// See the module's page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub(super) struct LaunchRecord {
     pub(super) output: BufferRecord,
     /// Where the rows of a plan with sized chunks are.
     pub(super) rows: Option<SlotId>,
+    /// Digest of the extents that writer and reader both use; differs by reader. Compared only where the rows are not.
+    pub(super) extents: u64,
 }
 
 /// A buffer of the launching rank.
@@ -92,6 +94,7 @@ impl LaunchRecord {
         if let Some(SlotId { slot, generation }) = self.rows {
             words[20..23].copy_from_slice(&[1, slot, generation]);
         }
+        words[23] = self.extents;
         words
     }
 
@@ -120,6 +123,7 @@ impl LaunchRecord {
             input: buffer(&words[10..15]),
             output: buffer(&words[15..20]),
             rows: (words[20] == 1).then_some(SlotId { slot: words[21], generation: words[22] }),
+            extents: words[23],
         })
     }
 }
@@ -147,6 +151,7 @@ mod tests {
             input: BufferRecord { bytes: 34, place },
             output: BufferRecord { bytes: 35, place: None },
             rows: Some(SlotId { slot: 5, generation: 2 }),
+            extents: 0x1234_5678_9abc_def0,
         }
     }
 

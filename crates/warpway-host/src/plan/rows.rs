@@ -10,7 +10,7 @@ use warpway_core::Result;
 use warpway_core::communicator::{Communicator, Publication};
 use warpway_core::memory::{Access, RegisteredMemory};
 use warpway_core::transport::{Transport, TransportFlags};
-use warpway_plan::{RankPlan, SizeRows};
+use warpway_plan::{Plan, RankPlan, SizeRows};
 
 use super::NO_REGION;
 use crate::buffer::SharedBuffer;
@@ -30,6 +30,23 @@ fn ids(plan: &RankPlan) -> Vec<u64> {
     all.sort_unstable();
     all.dedup();
     all
+}
+
+/// Size ids that `rank` and each of `peers` use.
+pub(super) fn common_ids(plan: &Plan, rank: u32, peers: &[u32]) -> Vec<Vec<u64>> {
+    let of = |rank: u32| plan.ranks.get(rank as usize).map(ids).unwrap_or_default();
+    let own = of(rank);
+    let common = |peer: &u32| of(*peer).into_iter().filter(|id| own.binary_search(id).is_ok()).collect();
+    peers.iter().map(common).collect()
+}
+
+/// One number for the extents of some ids: unequal extents give unequal numbers but for rare accidents.
+pub(super) fn digest(ids: &[u64], rows: &SizeRows) -> u64 {
+    // FNV-1a, by words.
+    ids.iter().fold(0xcbf2_9ce4_8422_2325, |digest: u64, id| {
+        let extent = rows.extents.get(id).copied().unwrap_or(0);
+        (digest ^ extent).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
+    })
 }
 
 /// Displacements of a rank: of inputs, of outputs. The lists in the file are as long.

@@ -1,7 +1,8 @@
 //! The scratch areas of a plan: raw data and packets, each once or twice, with one epoch.
 //!
 //! A plan has areas of its own. They grow when a message needs more; all ranks see the same sizes at the same
-//! launch, so growing is a step of all.
+//! launch, so growing is a step of all. Those of plans with sized chunks have the size that was agreed when the plan
+//! was set up, and are made at the first launch.
 
 use warpway_core::communicator::{Communicator, Exchange};
 use warpway_core::fifo::MemoryId;
@@ -9,7 +10,7 @@ use warpway_core::memory::{Access, RegisteredMemory};
 use warpway_core::proxy::ProxyService;
 use warpway_core::transport::{Transport, TransportFlags};
 use warpway_core::{Deadline, Error, Result};
-use warpway_plan::{AreaBytes, Form, MessageLayout};
+use warpway_plan::{AreaBytes, Form, Geometry};
 
 use super::launch_bases::Place;
 use super::roles::Roles;
@@ -61,17 +62,17 @@ impl Scratch {
         Self { double, ..Self::default() }
     }
 
-    /// True if the areas are too small for a message.
-    pub(super) fn must_grow(&self, layout: &MessageLayout, rank: u32) -> bool {
-        let n = layout.geometry().n_ranks();
-        let used = (0..n).any(|rank| layout.area(rank) != AreaBytes::default());
-        used && rank < n && (layout.scratch_chunk_bytes() > self.chunk_bytes || self.memories.is_empty())
+    /// True if the areas are too small for a message whose scratch chunks have that step.
+    pub(super) fn must_grow(&self, geometry: &Geometry, chunk_bytes: u64) -> bool {
+        let empty = Some(AreaBytes::default());
+        let used = (0..geometry.n_ranks()).any(|rank| geometry.area(rank, chunk_bytes) != empty);
+        used && (chunk_bytes > self.chunk_bytes || self.memories.is_empty())
     }
 
     /// True if places of chunks differ from those of the last launch, so that what the plan knows of its own slots
     /// does not hold: every peer must be known to have ended that launch.
-    pub(super) fn moves(&mut self, layout: &MessageLayout) -> bool {
-        let now = (layout.scratch_chunk_bytes(), layout.packet_payload());
+    pub(super) fn moves(&mut self, chunk_bytes: u64, packet_payload: u64) -> bool {
+        let now = (chunk_bytes, packet_payload);
         self.last.replace(now).is_some_and(|last| last != now) && !self.memories.is_empty()
     }
 
@@ -80,13 +81,13 @@ impl Scratch {
         &mut self,
         comm: &Communicator,
         roles: &Roles,
-        layout: &MessageLayout,
+        (geometry, chunk_bytes): (&Geometry, u64),
         deadline: Deadline,
     ) -> Result<()> {
         let (rank, n) = (comm.rank(), comm.n_ranks());
         // Powers of two: few steps for growing messages.
-        let chunk_bytes = layout.scratch_chunk_bytes().checked_next_power_of_two().unwrap_or(u64::MAX);
-        let areas = (0..n).map(|rank| self.area(layout, rank, chunk_bytes)).collect::<Option<Vec<_>>>();
+        let chunk_bytes = chunk_bytes.checked_next_power_of_two().unwrap_or(u64::MAX);
+        let areas = (0..n).map(|rank| self.area(geometry, rank, chunk_bytes)).collect::<Option<Vec<_>>>();
         let areas = areas.ok_or(warpway_core::memory::MemoryError::OutOfBounds {
             operation: "plan scratch",
             offset: 0,
@@ -127,15 +128,10 @@ impl Scratch {
     }
 
     /// The areas of a rank for chunks of that size.
-    fn area(&self, layout: &MessageLayout, rank: u32, chunk_bytes: u64) -> Option<AreaBytes> {
-        let used = layout.area(rank);
-        let chunks = layout.geometry().chunks(rank, warpway_plan::BufferKind::Scratch);
-        let data = chunks.checked_mul(chunk_bytes)?;
-        let area = |used: u64, factor: u64| match used {
-            0 => Some(0),
-            _ => data.checked_mul(factor)?.checked_next_multiple_of(AREA_ALIGNMENT),
-        };
-        let area = AreaBytes { raw: area(used.raw, 1)?, packets: area(used.packets, 2)? };
+    fn area(&self, geometry: &Geometry, rank: u32, chunk_bytes: u64) -> Option<AreaBytes> {
+        let AreaBytes { raw, packets } = geometry.area(rank, chunk_bytes)?;
+        let whole = |bytes: u64| bytes.checked_next_multiple_of(AREA_ALIGNMENT);
+        let area = AreaBytes { raw: whole(raw)?, packets: whole(packets)? };
         area.raw.checked_add(area.packets)?.checked_mul(self.halves())?;
         Some(area)
     }

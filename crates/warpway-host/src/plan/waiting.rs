@@ -5,7 +5,7 @@ use warpway_core::wait::{EventCount, WaitError, WaitSite, Waiter};
 use warpway_core::{Result, Timeout};
 
 use super::control::{Control, Peer};
-use super::record::LaunchRecord;
+use super::record::{Difference, LaunchRecord};
 
 /// Tests between two looks at the peers' records.
 const TESTS: u32 = 256;
@@ -19,8 +19,12 @@ pub(super) struct Launched<'a> {
     pub(super) rank: u32,
     pub(super) sequence: u64,
     pub(super) record: LaunchRecord,
-    /// Ranks that the plan makes this one work with.
+    /// Ranks that the plan makes this one work with, ascending.
     pub(super) peers: &'a [u32],
+    /// By peer, for plans with sized chunks: digest of the extents that both use.
+    pub(super) extents: &'a [u64],
+    /// Peers whose extents are compared one by one, ascending.
+    pub(super) owners: &'a [u32],
 }
 
 impl Launched<'_> {
@@ -34,9 +38,17 @@ impl Launched<'_> {
     }
 
     pub(super) fn compare(&self, peer: u32, there: &LaunchRecord) -> Option<ExecutionError> {
-        let (field, here, there) = self.record.difference(there)?;
+        let found = self.record.difference(there).or_else(|| self.extents_differ(peer, there));
+        let (field, here, there) = found?;
         let (sequence, rank) = (self.sequence, self.rank);
         Some(ExecutionError::Difference { sequence, field, rank, here, peer, there })
+    }
+
+    fn extents_differ(&self, peer: u32, there: &LaunchRecord) -> Option<Difference> {
+        let own = self.extents.get(self.peers.binary_search(&peer).ok()?)?;
+        let compared = self.owners.binary_search(&peer).is_err() && *own != there.extents;
+        let text = |digest: u64| format!("extents with digest {digest:016x}");
+        compared.then(|| ("count", text(*own), text(there.extents)))
     }
 
     pub(super) fn apart(&self, peer: u32) -> ExecutionError {

@@ -125,10 +125,10 @@ pub enum LayoutError {
         /// What it must be a multiple of.
         unit: u64,
     },
-    /// A chunk of the message does not fit its place in the reused scratch.
+    /// A chunk of the message does not fit its place in scratch of fixed size.
     #[error(
-        "a chunk of {bytes} bytes does not fit the {room} bytes that each scratch chunk has in reuse mode; \
-         only pipelines over single chunks may be larger"
+        "a chunk of {bytes} bytes does not fit the {room} bytes that each scratch chunk has; only raw data of \
+         pipelines over single chunks, in slices that divide the room, may be larger"
     )]
     Reused {
         /// Bytes of the chunk.

@@ -3,16 +3,20 @@
 use std::sync::Arc;
 
 use super::grid::Grid;
-use super::scratch::ScratchUse;
+use super::scratch::{ScratchUse, writes};
 use super::{LayoutError, LayoutRequest, MessageLayout, MessageSizes};
 use crate::ir::{Action, BufferKind, Collective, Plan};
 
 /// Chunk counts, alignment and kinds of scratch of a plan. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Geometry(Arc<Facts>);
+pub struct Geometry {
+    pub(super) facts: Arc<Facts>,
+    /// Cs of plans with sized chunks, once it is agreed.
+    pub(super) scratch_chunk: Option<u64>,
+}
 
 #[derive(Debug)]
-struct Facts {
+pub(super) struct Facts {
     collective: Collective,
     in_place: bool,
     reuse: bool,
@@ -24,6 +28,8 @@ struct Facts {
     is_sized: bool,
     uses_packets: bool,
     scratch: ScratchUse,
+    /// Operations store to inputs, to outputs.
+    writes: [bool; 2],
 }
 
 impl Geometry {
@@ -33,7 +39,7 @@ impl Geometry {
             Action::Data(data) => data.kind.uses_packets(),
             _ => false,
         });
-        Self(Arc::new(Facts {
+        let facts = Facts {
             collective: plan.collective,
             in_place: plan.in_place,
             reuse: plan.reuse_resources,
@@ -44,7 +50,9 @@ impl Geometry {
             is_sized: plan.ranks.iter().any(|rank| rank.size_ids.is_some()),
             uses_packets: packets,
             scratch: ScratchUse::of(plan),
-        }))
+            writes: [BufferKind::Input, BufferKind::Output].map(|buffer| writes(plan, buffer)),
+        };
+        Self { facts: Arc::new(facts), scratch_chunk: None }
     }
 
     /// The layout of one message.
@@ -59,14 +67,14 @@ impl Geometry {
         let unit = self.unit(element, payload)?;
         let (grid, chunk_bytes) = match &request.sizes {
             MessageSizes::Sized(tables) => {
-                if !self.0.is_sized || tables.len() != self.0.chunks.len() {
+                if !self.facts.is_sized || tables.len() != self.facts.chunks.len() {
                     return Err(LayoutError::Table);
                 }
                 let largest = tables.iter().map(super::ChunkTable::largest).max().unwrap_or(0);
                 let chunk = largest.checked_next_multiple_of(unit).ok_or(LayoutError::Overflow)?;
                 (Grid::Sized(tables.iter().cloned().collect()), chunk)
             }
-            _ if self.0.is_sized => return Err(LayoutError::Table),
+            _ if self.facts.is_sized => return Err(LayoutError::Table),
             MessageSizes::Chunk(bytes) => {
                 if !bytes.is_multiple_of(unit) {
                     let (buffer, chunks) = (BufferKind::Input, 1);
@@ -85,7 +93,13 @@ impl Geometry {
                 self.grid(rank, [input_bytes, output_bytes], unit, element)?
             }
         };
-        let reused = self.reused_chunk(unit)?.filter(|room| *room < chunk_bytes);
+        let reused = match self.scratch_chunk.filter(|_| self.is_sized()) {
+            Some(agreed) if !agreed.is_multiple_of(unit) => {
+                return Err(LayoutError::Slice { slice: agreed, unit });
+            }
+            Some(agreed) => Some(agreed),
+            None => self.reused_chunk(unit)?.filter(|room| *room < chunk_bytes),
+        };
         let layout = MessageLayout { geometry: self.clone(), grid, unit, chunk_bytes, reused, payload };
         layout.check_scratch()?;
         Ok(layout)
@@ -93,12 +107,12 @@ impl Geometry {
 
     /// Number of ranks.
     pub fn n_ranks(&self) -> u32 {
-        self.0.chunks.len() as u32
+        self.facts.chunks.len() as u32
     }
 
     /// Chunks of a rank's buffer; 0 for a rank that does not exist.
     pub fn chunks(&self, rank: u32, buffer: BufferKind) -> u64 {
-        self.0.chunks.get(rank as usize).map_or(0, |counts| match buffer {
+        self.facts.chunks.get(rank as usize).map_or(0, |counts| match buffer {
             BufferKind::Input => counts[0],
             BufferKind::Output => counts[1],
             BufferKind::Scratch => counts[2],
@@ -107,50 +121,66 @@ impl Geometry {
 
     /// True if any operation touches packets.
     pub fn uses_packets(&self) -> bool {
-        self.0.uses_packets
+        self.facts.uses_packets
     }
 
     /// True if chunk sizes come from a table at launch.
     pub fn is_sized(&self) -> bool {
-        self.0.is_sized
+        self.facts.is_sized
     }
 
     /// True if consecutive launches alternate between two halves of the scratch.
     pub fn double_scratch(&self) -> bool {
-        self.0.double
+        self.facts.double
     }
 
     /// True if input and output are one memory.
     pub fn in_place(&self) -> bool {
-        self.0.in_place
+        self.facts.in_place
     }
 
     /// What the plan computes.
     pub fn collective(&self) -> Collective {
-        self.0.collective
+        self.facts.collective
+    }
+
+    /// True if operations store to inputs, or outputs, of some rank. In place, what is stored to one is to both.
+    pub fn writes(&self, buffer: BufferKind) -> bool {
+        let [input, output] = self.facts.writes;
+        match buffer {
+            _ if self.in_place() => input || output,
+            BufferKind::Input => input,
+            BufferKind::Output => output,
+            BufferKind::Scratch => true,
+        }
+    }
+
+    /// A of the file.
+    pub(super) fn alignment(&self) -> u64 {
+        self.facts.alignment
     }
 
     pub(super) fn scratch(&self) -> ScratchUse {
-        self.0.scratch
+        self.facts.scratch
     }
 
     pub(super) fn reuses_scratch(&self) -> bool {
-        self.0.reuse
+        self.facts.reuse
     }
 
     /// A.
     fn unit(&self, element: u64, payload: u64) -> Result<u64, LayoutError> {
-        let alignment = self.0.alignment;
+        let alignment = self.facts.alignment;
         if !alignment.is_power_of_two() {
             return Err(LayoutError::Format { element: alignment, payload });
         }
         // Powers of two all: the greatest is the least common multiple.
-        Ok(alignment.max(element).max(if self.0.uses_packets { payload } else { 1 }))
+        Ok(alignment.max(element).max(if self.facts.uses_packets { payload } else { 1 }))
     }
 
     fn check_range(&self, input: u64, output: u64) -> Result<(), LayoutError> {
-        let bytes = if self.0.collective == Collective::AllGather { output } else { input };
-        let (min, max) = self.0.range;
+        let bytes = if self.facts.collective == Collective::AllGather { output } else { input };
+        let (min, max) = self.facts.range;
         if bytes < min || bytes > max {
             return Err(LayoutError::Range { bytes, min, max });
         }

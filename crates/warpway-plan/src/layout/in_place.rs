@@ -1,6 +1,6 @@
 //! Which bytes of input and output are the same in a plan that works in place.
 
-use super::MessageLayout;
+use super::{Geometry, MessageLayout};
 use crate::ir::{BufferKind, Collective};
 
 /// Byte `input` of the input is byte `output` of the output.
@@ -10,6 +10,39 @@ pub struct Alias {
     pub input: u64,
     /// Byte of the output.
     pub output: u64,
+}
+
+/// Chunk `input + i` of the input is chunk `output + i` of the output, for `i` below `count`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AliasedChunks {
+    pub(super) input: u64,
+    pub(super) output: u64,
+    pub(super) count: u64,
+}
+
+impl AliasedChunks {
+    pub(super) fn holds_input(self, chunk: u64) -> bool {
+        chunk.checked_sub(self.input).is_some_and(|number| number < self.count)
+    }
+}
+
+impl Geometry {
+    /// How the buffers of `rank` lie in each other, in chunks; `None` if they are apart.
+    pub(super) fn aliased_chunks(&self, rank: u32) -> Option<AliasedChunks> {
+        let [inputs, outputs] =
+            [BufferKind::Input, BufferKind::Output].map(|buffer| self.chunks(rank, buffer));
+        if !self.in_place() || inputs == 0 || outputs == 0 {
+            return None;
+        }
+        let share = |chunks: u64| u64::from(rank).saturating_mul(chunks);
+        let (input, output) = match self.collective() {
+            Collective::AllGather | Collective::Gather => (0, share(inputs)),
+            Collective::ReduceScatter | Collective::Scatter => (share(outputs), 0),
+            _ => (0, 0),
+        };
+        let count = inputs.saturating_sub(input).min(outputs.saturating_sub(output));
+        Some(AliasedChunks { input, output, count })
+    }
 }
 
 impl MessageLayout {

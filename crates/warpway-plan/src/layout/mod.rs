@@ -91,7 +91,7 @@ pub struct MessageLayout {
     unit: u64,
     /// C.
     chunk_bytes: u64,
-    /// Cs by rank where it differs from C (reuse mode), else `None`.
+    /// Cs where it differs from C (reuse mode) or does not depend on it (sized chunks), else `None`.
     reused: Option<u64>,
     payload: u64,
 }

@@ -79,14 +79,14 @@ impl Pieces {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Division {
     group: Option<GroupMember>,
-    pipelined: bool,
+    slice: Option<u64>,
 }
 
 impl MessageLayout {
     /// Fills `pieces` with the bytes of an item.
     ///
-    /// `group` is the block's share; `pipelined` says that the operation is in a pipeline, where scratch chunks
-    /// may be smaller than those of the message. References of unequal size (V207) give their common part.
+    /// `group` is the block's share; `slice` the bytes of a slice of the pipeline that the operation is in, where
+    /// scratch chunks may be smaller than those of the message. References of unequal size (V207) give their common part.
     ///
     /// # Errors
     /// Chunks that the owner does not have; scratch chunks that are too small; offsets beyond 64 bits.
@@ -94,7 +94,7 @@ impl MessageLayout {
         &self,
         references: &[Placement],
         group: Option<GroupMember>,
-        pipelined: bool,
+        slice: Option<u64>,
         pieces: &mut Pieces,
     ) -> Result<(), LayoutError> {
         pieces.clear(references.len());
@@ -105,7 +105,7 @@ impl MessageLayout {
                 return Err(LayoutError::Reference { buffer, index, size });
             }
         }
-        let division = Division { group, pipelined };
+        let division = Division { group, slice };
         let size = references.iter().map(|reference| reference.size).min().unwrap_or(0);
         if matches!(self.grid, Grid::Sized(_)) {
             return (0..size).try_for_each(|chunk| self.place_sized(references, chunk, division, pieces));
@@ -117,7 +117,7 @@ impl MessageLayout {
         while at < end {
             let (mut run, mut valid) = (end - at, u64::MAX);
             for reference in references {
-                let found = self.locate(reference, at, pipelined)?;
+                let found = self.locate(reference, at, division)?;
                 pieces.offsets.push(found.offset);
                 run = run.min(found.run);
                 valid = valid.min(found.valid);
@@ -133,7 +133,7 @@ impl MessageLayout {
         &self,
         reference: &Placement,
         at: u64,
-        pipelined: bool,
+        division: Division,
     ) -> Result<super::grid::Located, LayoutError> {
         if reference.buffer != BufferKind::Scratch {
             let found = self.grid.locate(reference.index, at, self.chunk_bytes);
@@ -142,7 +142,7 @@ impl MessageLayout {
         let Some(room) = self.reused else {
             return Grid::Even.locate(reference.index, at, self.chunk_bytes).ok_or(LayoutError::Overflow);
         };
-        self.wrap(reference, at, room, self.chunk_bytes, pipelined)
+        self.wrap(reference, at, (room, self.chunk_bytes), division)
     }
 
     /// A place in a scratch chunk that is smaller than the message's.
@@ -150,11 +150,17 @@ impl MessageLayout {
         &self,
         reference: &Placement,
         at: u64,
-        room: u64,
-        bytes: u64,
-        pipelined: bool,
+        (room, bytes): (u64, u64),
+        Division { group, slice }: Division,
     ) -> Result<super::grid::Located, LayoutError> {
-        if !pipelined || reference.size > 1 {
+        // In reuse mode the verifier has checked the slices, and proves nothing about larger chunks. Counts come
+        // unseen: packets of a later slice would look like those of an earlier one, and members of a group, which
+        // begin anywhere in the chunk, would meet.
+        let fits = |slice: u64| {
+            let counted = matches!(self.grid, Grid::Sized(_));
+            !counted || (room.is_multiple_of(slice) && group.is_none() && reference.form == Form::Raw)
+        };
+        if reference.size > 1 || !slice.is_some_and(fits) {
             return Err(LayoutError::Reused { bytes, room });
         }
         let offset = reference.index.checked_mul(room).and_then(|base| base.checked_add(at % room));
@@ -191,7 +197,7 @@ impl MessageLayout {
                 let single = Placement { index: reference.index + chunk, size: 1, ..*reference };
                 let offset = match wrapped.filter(|room| *room < bytes) {
                     Some(room) => {
-                        let found = self.wrap(&single, at, room, bytes, division.pipelined)?;
+                        let found = self.wrap(&single, at, (room, bytes), division)?;
                         run = run.min(found.run);
                         found.offset
                     }

@@ -9,6 +9,9 @@ use crate::ir::{
 /// The scratch of a plan that reuses resources, all halves and kinds together.
 pub const REUSED_SCRATCH_BYTES: u64 = 64 << 20;
 
+/// What the step between chunks is a multiple of: every element and packet.
+const SCRATCH_UNIT: u64 = 64;
+
 /// Bytes of each area of a rank: of one half, if the plan alternates between two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AreaBytes {
@@ -50,7 +53,7 @@ impl ScratchUse {
         let sources = data.sources.iter().enumerate().map(|(at, r)| (r, data.source_form(at)));
         let destinations = data.destinations.iter().enumerate().map(|(at, r)| (r, data.destination_form(at)));
         for (reference, form) in sources.chain(destinations) {
-            if is_scratch(rank, block, data.channel_type, reference) {
+            if is_of(rank, block, data.channel_type, reference, BufferKind::Scratch) {
                 match form {
                     Form::Raw => self.raw = true,
                     Form::Packets => self.packets = true,
@@ -60,24 +63,46 @@ impl ScratchUse {
     }
 }
 
-fn is_scratch(
+/// True if some operation stores to a buffer of that kind.
+pub(super) fn writes(plan: &Plan, kind: BufferKind) -> bool {
+    plan.ranks.iter().any(|rank| {
+        rank.blocks.iter().any(|block| {
+            block.operations.iter().any(|operation| {
+                let body = match &operation.action {
+                    Action::Pipeline(pipeline) => pipeline.body.as_slice(),
+                    _ => std::slice::from_ref(operation),
+                };
+                body.iter().any(|operation| match &operation.action {
+                    Action::Data(data) => {
+                        data.destinations.iter().any(|to| is_of(rank, block, data.channel_type, to, kind))
+                    }
+                    _ => false,
+                })
+            })
+        })
+    })
+}
+
+fn is_of(
     rank: &RankPlan,
     block: &ThreadBlock,
     channel_type: Option<ChannelType>,
     reference: &Reference,
+    kind: BufferKind,
 ) -> bool {
     match *reference {
-        Reference::Local { buffer, .. } => buffer == BufferKind::Scratch,
+        Reference::Local { buffer, .. } => buffer == kind,
         Reference::Remote { position, .. } => {
             let list = block.remote_buffers_of(channel_type.unwrap_or(ChannelType::Memory));
             let index = list.get(position as usize);
             let remote = index.and_then(|index| rank.remote_buffers.get(*index as usize));
-            remote.is_some_and(|remote| remote.buffer == BufferKind::Scratch)
+            remote.is_some_and(|remote| remote.buffer == kind)
         }
-        // Which channel it is costs a walk of its own; that some switch channel has scratch is enough to know.
-        Reference::Switch { .. } => rank.channels.iter().any(
-            |entry| matches!(entry, ChannelEntry::Switch { buffer, .. } if *buffer == BufferKind::Scratch),
-        ),
+        // Which channel it is costs a walk of its own; that some switch channel has the buffer is enough to know.
+        Reference::Switch { .. } => rank
+            .channels
+            .iter()
+            .any(|entry| matches!(entry, ChannelEntry::Switch { buffer, .. } if *buffer == kind)),
     }
 }
 
@@ -91,10 +116,52 @@ impl Geometry {
         let half = REUSED_SCRATCH_BYTES / if self.double_scratch() { 2 } else { 1 };
         half.div_ceil(chunks).checked_next_multiple_of(unit).map(Some).ok_or(LayoutError::Overflow)
     }
+
+    /// Fixes the step from one scratch chunk to the next of a plan with sized chunks: at least `bytes`, or an equal
+    /// share of [`REUSED_SCRATCH_BYTES`]. No other plan is changed.
+    ///
+    /// # Errors
+    /// [`LayoutError::Format`] if the plan's alignment is no power of two, [`LayoutError::Overflow`].
+    pub fn with_scratch_chunk(self, bytes: Option<u64>) -> Result<Self, LayoutError> {
+        let most = (0..self.n_ranks()).map(|rank| self.chunks(rank, BufferKind::Scratch)).max();
+        let Some(chunks) = most.filter(|chunks| self.is_sized() && *chunks > 0) else { return Ok(self) };
+        let alignment = self.alignment();
+        if !alignment.is_power_of_two() {
+            return Err(LayoutError::Format { element: alignment, payload: 8 });
+        }
+        let unit = alignment.max(SCRATCH_UNIT);
+        let room = match (bytes, self.reused_chunk(unit)?) {
+            (Some(bytes), _) => bytes.max(1).checked_next_multiple_of(unit).ok_or(LayoutError::Overflow)?,
+            (None, Some(reused)) => reused,
+            (None, None) => {
+                // A power of two, which slices of pipelines divide.
+                let half = REUSED_SCRATCH_BYTES / if self.double_scratch() { 2 } else { 1 };
+                (half / chunks).checked_ilog2().map_or(0, |log| 1 << log).max(unit)
+            }
+        };
+        Ok(Self { scratch_chunk: Some(room), facts: self.facts })
+    }
+
+    /// Step from one scratch chunk to the next, where it does not depend on the message.
+    pub fn scratch_chunk(&self) -> Option<u64> {
+        self.scratch_chunk
+    }
+
+    /// What one half of `rank`'s scratch areas needs for chunks of `chunk_bytes` bytes. `None` beyond 64 bits.
+    pub fn area(&self, rank: u32, chunk_bytes: u64) -> Option<AreaBytes> {
+        let uses = self.scratch();
+        let data = self.chunks(rank, BufferKind::Scratch).checked_mul(chunk_bytes)?;
+        let area = |used: bool, factor: u64| match used {
+            // Chunks are whole units, so areas are, too. Twice, since there may be two halves.
+            true => data.checked_mul(factor).filter(|bytes| bytes.checked_mul(2).is_some()),
+            false => Some(0),
+        };
+        Some(AreaBytes { raw: area(uses.raw, 1)?, packets: area(uses.packets, 2)? })
+    }
 }
 
 impl MessageLayout {
-    /// Step from one scratch chunk to the next: C, or less in reuse mode.
+    /// Step from one scratch chunk to the next: C, less in reuse mode, and what was agreed for sized chunks.
     pub fn scratch_chunk_bytes(&self) -> u64 {
         self.reused.unwrap_or(self.chunk_bytes)
     }
@@ -113,14 +180,6 @@ impl MessageLayout {
     }
 
     fn checked_area(&self, rank: u32) -> Option<AreaBytes> {
-        let uses = self.geometry.scratch();
-        let chunks = self.geometry.chunks(rank, BufferKind::Scratch);
-        let data = chunks.checked_mul(self.scratch_chunk_bytes())?;
-        let area = |used: bool, factor: u64| match used {
-            // Chunks are whole units, so areas are, too. Twice, since there may be two halves.
-            true => data.checked_mul(factor).filter(|bytes| bytes.checked_mul(2).is_some()),
-            false => Some(0),
-        };
-        Some(AreaBytes { raw: area(uses.raw, 1)?, packets: area(uses.packets, 2)? })
+        self.geometry.area(rank, self.scratch_chunk_bytes())
     }
 }

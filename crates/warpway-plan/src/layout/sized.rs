@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Extent, LayoutError};
+use super::{Extent, Geometry, LayoutError};
 use crate::ir::{BufferKind, RankPlan};
 
 /// What a launch gives for one rank.
@@ -65,27 +65,79 @@ impl ChunkTable {
         })
     }
 
-    /// An error if two chunks of `buffer` that are not empty share bytes, or one ends beyond `limit`.
+    /// Of a rank of whose buffers only the scratch matters, by the extents of a rank that touches it: that one knows
+    /// the size of every chunk that it touches.
+    pub fn of_scratch(plan: &RankPlan, extents: &BTreeMap<u64, u64>) -> Self {
+        let ids = plan.size_ids.iter().flat_map(|ids| &ids.scratch);
+        let scratch = ids.map(|id| extents.get(id).copied().unwrap_or(0)).collect();
+        Self { scratch, extents: extents.clone(), ..Self::default() }
+    }
+
+    /// Checks where the chunks lie if the buffers of `rank` have these addresses and bytes: within their buffer;
+    /// without a byte in common where operations store to them; in place, exactly on each other.
     ///
     /// # Errors
     /// The first such chunk.
-    pub fn check_disjoint(&self, rank: u32, buffer: BufferKind, limit: u64) -> Result<(), LayoutError> {
-        let mut order: Vec<(u64, &Extent)> =
-            (0..).zip(self.list(buffer)).filter(|(_, e)| e.bytes > 0).collect();
-        order.sort_by_key(|(_, extent)| extent.offset);
-        let mut end = 0;
-        for (chunk, extent) in order {
-            let why = match () {
-                () if extent.offset < end => "it overlaps another chunk",
-                () if extent.offset.saturating_add(extent.bytes) > limit => "it reaches beyond its buffer",
-                () => {
-                    end = extent.offset + extent.bytes;
-                    continue;
+    pub fn check_places(
+        &self,
+        geometry: &Geometry,
+        rank: u32,
+        [input, output]: [Extent; 2],
+    ) -> Result<(), LayoutError> {
+        let mut placed = Vec::with_capacity(self.input.len() + self.output.len());
+        for (buffer, home) in [(BufferKind::Input, input), (BufferKind::Output, output)] {
+            for (chunk, extent) in (0u64..).zip(self.list(buffer)).filter(|(_, extent)| extent.bytes > 0) {
+                if extent.offset.saturating_add(extent.bytes) > home.bytes {
+                    let why = "it reaches beyond its buffer";
+                    return Err(LayoutError::Row { rank, buffer, chunk, why });
                 }
-            };
-            return Err(LayoutError::Row { rank, buffer, chunk, why });
+                let start = home.offset.checked_add(extent.offset).ok_or(LayoutError::Overflow)?;
+                let extent = Extent { offset: start, bytes: extent.bytes };
+                start.checked_add(extent.bytes).ok_or(LayoutError::Overflow)?;
+                placed.push((extent, buffer, chunk));
+            }
+        }
+        if let Some(alias) = geometry.aliased_chunks(rank) {
+            for number in 0..alias.count {
+                let (from, to) = (alias.input + number, alias.output + number);
+                let absolute = |buffer, chunk, home: Extent| {
+                    self.chunk(buffer, chunk).map(|e| (e.bytes, home.offset.saturating_add(e.offset)))
+                };
+                let here = absolute(BufferKind::Input, from, input);
+                let there = absolute(BufferKind::Output, to, output);
+                let both_empty = here.is_some_and(|e| e.0 == 0) && there.is_some_and(|e| e.0 == 0);
+                if here != there && !both_empty {
+                    let why =
+                        "the plan works in place, and the chunk of the output that it is lies elsewhere";
+                    return Err(LayoutError::Row { rank, buffer: BufferKind::Input, chunk: from, why });
+                }
+            }
+            // They are in the list as outputs.
+            placed.retain(|(_, buffer, chunk)| *buffer == BufferKind::Output || !alias.holds_input(*chunk));
+        }
+        placed.sort_unstable();
+        // One past the last byte of what came before: all of it, and what is stored to.
+        let (mut end, mut end_written) = (0, 0);
+        for (extent, buffer, chunk) in placed {
+            let written = geometry.writes(buffer);
+            if extent.offset < end_written || (written && extent.offset < end) {
+                return Err(LayoutError::Row { rank, buffer, chunk, why: "it overlaps another chunk" });
+            }
+            end = end.max(extent.offset + extent.bytes);
+            end_written = if written { end_written.max(extent.offset + extent.bytes) } else { end_written };
         }
         Ok(())
+    }
+
+    /// Bytes of all chunks of inputs, outputs and scratch.
+    pub fn sizes(&self) -> impl Iterator<Item = u64> {
+        let placed = self.input.iter().chain(&self.output).map(|extent| extent.bytes);
+        placed.chain(self.scratch.iter().copied())
+    }
+
+    /// Bytes of the largest scratch chunk.
+    pub fn largest_of_scratch(&self) -> u64 {
+        self.scratch.iter().copied().max().unwrap_or(0)
     }
 
     pub(super) fn chunk(&self, buffer: BufferKind, chunk: u64) -> Option<Extent> {
@@ -99,8 +151,7 @@ impl ChunkTable {
     }
 
     pub(super) fn largest(&self) -> u64 {
-        let placed = self.input.iter().chain(&self.output).map(|extent| extent.bytes);
-        placed.chain(self.scratch.iter().copied()).max().unwrap_or(0)
+        self.sizes().max().unwrap_or(0)
     }
 
     pub(super) fn extent_of(&self, id: u64) -> Option<u64> {

@@ -71,7 +71,7 @@ fn placed(
     group: Option<GroupMember>,
 ) -> Vec<(Piece, Vec<u64>)> {
     let mut pieces = Pieces::default();
-    layout.place(references, group, false, &mut pieces).unwrap();
+    layout.place(references, group, None, &mut pieces).unwrap();
     pieces.iter().map(|(piece, offsets)| (piece, offsets.to_vec())).collect()
 }
 
@@ -250,9 +250,9 @@ fn reuse_mode_wraps_in_pipelines_only() {
     assert_eq!(found.scratch_chunk_bytes(), room);
     let item = [raw(BufferKind::Input, 0, 1), raw(BufferKind::Scratch, 3, 1)];
     let mut pieces = Pieces::default();
-    let refused = found.place(&item, None, false, &mut pieces).unwrap_err();
+    let refused = found.place(&item, None, None, &mut pieces).unwrap_err();
     assert_eq!(refused, LayoutError::Reused { bytes, room });
-    found.place(&item, None, true, &mut pieces).unwrap();
+    found.place(&item, None, Some(1 << 20), &mut pieces).unwrap();
     let all: Vec<_> =
         pieces.iter().map(|(piece, offsets)| (piece.position, piece.bytes, offsets[1])).collect();
     assert_eq!(all, [(0, room, 3 * room), (room, room, 3 * room), (2 * room, 8 << 20, 3 * room)]);
@@ -303,15 +303,70 @@ fn sized_chunks_come_from_the_table() {
     ];
     assert_eq!(both, expected);
     let overlap = ChunkTable::new(0, &sized.ranks[0], &rows(6, 10, 4), 2).unwrap();
-    let wrong = overlap.check_disjoint(0, BufferKind::Output, 100).unwrap_err();
-    assert!(matches!(wrong, LayoutError::Row { chunk: 1, why: "it overlaps another chunk", .. }));
-    assert!(matches!(
-        tables[0].check_disjoint(0, BufferKind::Output, 16),
-        Err(LayoutError::Row { chunk: 1, .. })
-    ));
-    tables[0].check_disjoint(0, BufferKind::Output, 17).unwrap();
+    // Whether outputs may overlap depends on what operations do with them.
+    let copies = |to| Geometry::new(&with_operation(sized.clone(), DataKind::Copy, BufferKind::Scratch, to));
+    let writes = copies(BufferKind::Output);
+    let at = |input, output, bytes| [Extent { offset: input, bytes: 10 }, Extent { offset: output, bytes }];
+    let why = |error: LayoutError| match error {
+        LayoutError::Row { buffer, chunk, why, .. } => (buffer, chunk, why),
+        other => panic!("{other}"),
+    };
+    let out = |chunk, why| (BufferKind::Output, chunk, why);
+    let wrong = overlap.check_places(&writes, 0, at(500, 1000, 100)).unwrap_err();
+    assert_eq!(why(wrong), out(1, "it overlaps another chunk"));
+    overlap.check_places(&copies(BufferKind::Scratch), 0, at(500, 1000, 100)).unwrap();
+    let short = tables[0].check_places(&writes, 0, at(500, 1000, 16)).unwrap_err();
+    assert_eq!(why(short), out(1, "it reaches beyond its buffer"));
+    tables[0].check_places(&writes, 0, at(500, 1000, 17)).unwrap();
+    // The input's six bytes fit before the output, and not one byte further.
+    tables[0].check_places(&writes, 0, at(994, 1000, 17)).unwrap();
+    let meet = tables[0].check_places(&writes, 0, at(995, 1000, 17)).unwrap_err();
+    assert_eq!(why(meet), out(0, "it overlaps another chunk"));
     let empty = ChunkTable::new(0, &sized.ranks[0], &rows(6, 0, 3), 2).unwrap();
-    empty.check_disjoint(0, BufferKind::Output, 6).unwrap();
+    empty.check_places(&writes, 0, at(500, 1000, 6)).unwrap();
+    // In place: rank 0's input is output chunk 0, rank 1's is chunk 1.
+    sized.in_place = true;
+    let geometry = Geometry::new(&sized);
+    tables[0].check_places(&geometry, 0, at(1000, 1000, 17)).unwrap();
+    let elsewhere = tables[1].check_places(&geometry, 1, at(1000, 1000, 17)).unwrap_err();
+    assert_eq!(why(elsewhere).0, BufferKind::Input);
+    tables[1].check_places(&geometry, 1, at(1007, 1000, 17)).unwrap();
+}
+
+#[test]
+fn scratch_of_sized_plans_has_a_step_of_its_own() {
+    let mut sized = plan(Collective::AllGather, [1, 2, 3], 2);
+    for own in 0..2 {
+        let ids = SizeIds { input: vec![own], output: vec![0, 1], scratch: vec![0, 1, 1] };
+        sized.ranks[own as usize].size_ids = Some(ids);
+    }
+    let step = |bytes| Geometry::new(&sized).with_scratch_chunk(bytes).unwrap().scratch_chunk();
+    // A third of 64 MiB, rounded down to a power of two; whole units otherwise.
+    assert_eq!((step(None), step(Some(100)), step(Some(0))), (Some(16 << 20), Some(128), Some(64)));
+    let geometry = Geometry::new(&sized).with_scratch_chunk(Some(128)).unwrap();
+    let extents = BTreeMap::from([(0, 6), (1, 300)]);
+    let rows = SizeRows { extents: extents.clone(), input: vec![0], output: vec![0, 6] };
+    let own = ChunkTable::new(0, &sized.ranks[0], &rows, 2).unwrap();
+    let tables = [own, ChunkTable::of_scratch(&sized.ranks[1], &extents)];
+    let request = LayoutRequest { sizes: MessageSizes::Sized(&tables), element_size: 2, packet_payload: 8 };
+    let found = geometry.layout(&request).unwrap();
+    assert_eq!(found.scratch_chunk_bytes(), 128);
+    // No step from the file or the table may grow it, and none that is smaller moves the chunks.
+    let mut pieces = Pieces::default();
+    let small = [raw(BufferKind::Output, 0, 1), raw(BufferKind::Scratch, 0, 1)];
+    found.place(&small, None, None, &mut pieces).unwrap();
+    assert_eq!(pieces.iter().map(|(p, at)| (p.bytes, at[1])).collect::<Vec<_>>(), [(6, 0)]);
+    let item = [raw(BufferKind::Output, 1, 1), Placement { rank: 1, ..raw(BufferKind::Scratch, 2, 1) }];
+    let refused = LayoutError::Reused { bytes: 300, room: 128 };
+    let group = Some(GroupMember { member: 0, size: 2 });
+    for (group, slice) in [(None, None), (None, Some(48)), (group, Some(64))] {
+        assert_eq!(found.place(&item, group, slice, &mut pieces).unwrap_err(), refused);
+    }
+    let packets = [item[0], Placement { form: Form::Packets, ..item[1] }];
+    assert_eq!(found.place(&packets, None, Some(64), &mut pieces).unwrap_err(), refused);
+    found.place(&item, None, Some(64), &mut pieces).unwrap();
+    let all: Vec<_> = pieces.iter().map(|(p, at)| (p.position, p.bytes, at[0], at[1])).collect();
+    assert_eq!(all, [(0, 128, 6, 256), (128, 128, 134, 256), (256, 44, 262, 256)]);
 }
 
 /// The formulas of section 6.3, chunk by chunk.

@@ -197,7 +197,7 @@ fn extents(
                     .extend(destinations.filter_map(|(r, at)| {
                         placement(topology, &site, data, r, data.destination_form(at))
                     }));
-                layout.place(&placements, data.group, site.pipeline.is_some(), &mut pieces)
+                layout.place(&placements, data.group, site.pipeline.map(|p| p.unit_size), &mut pieces)
             }),
             _ => Ok(()),
         };
