@@ -368,3 +368,42 @@ fn identity_is_that_of_the_contents() {
     assert_eq!(read(&long), read(short));
     assert_ne!(read(short), read(&short.replace("\"x\"", "\"y\"")));
 }
+
+/// A multicast store says whose chunk it sends, as MSCCL++'s does; a reader that never saw the key reads the same.
+#[test]
+fn the_source_of_a_multicast_store_names_its_rank() {
+    let mut p = Program::new(ProgramOptions {
+        fusion: false,
+        ..ProgramOptions::new("stores", CollectiveShape::all_reduce(2, 1))
+    })
+    .unwrap();
+    for rank in 0..2 {
+        p.scratch(rank, 2).unwrap();
+    }
+    let (output, scratch) = (
+        p.switch_channel(&[0, 1], BufferKind::Output).unwrap(),
+        p.switch_channel(&[0, 1], BufferKind::Scratch).unwrap(),
+    );
+    let mine = p.input(1).unwrap().chunk(1..2).unwrap();
+    p.switch_broadcast(output.region(1, 0, 1), mine, 0).unwrap();
+    let packets = p.scratch(1, 1).unwrap().whole();
+    p.switch_broadcast_packets(scratch.region(1, 0, 1), packets, 0).unwrap();
+    let plan = p.finish().unwrap();
+
+    let sources = |style| {
+        let text = plan.to_json(style);
+        let sources = text.split("\"src_buff\":").skip(1).map(|rest| rest.split(']').next().unwrap());
+        sources.map(|source| source.split_whitespace().collect::<String>() + "]").collect::<Vec<_>>()
+    };
+    let written =
+        [r#"[{"rank":1,"type":"i","index":1,"size":1}]"#, r#"[{"rank":1,"type":"s","index":2,"size":1}]"#];
+    assert_eq!(sources(Style::Pretty), written);
+    assert_eq!(sources(Style::Compact), written);
+    let sorted =
+        [r#"[{"index":1,"rank":1,"size":1,"type":"i"}]"#, r#"[{"index":2,"rank":1,"size":1,"type":"s"}]"#];
+    assert_eq!(sources(Style::Canonical), sorted);
+    let without = plan.to_json(Style::Compact).replace("{\"rank\":1,\"type\"", "{\"type\"");
+    assert_ne!(without, plan.to_json(Style::Compact));
+    let read = Plan::from_json(without.as_bytes()).unwrap();
+    assert_eq!((read.plan.identity(), read.warnings), (plan.identity(), vec![]));
+}

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Style;
-use super::records::{Record, Records, Value};
+use super::records::{Record, Records, Stored, Value};
 
 /// Writes through a buffer into a sink that may fail with `E`.
 pub(super) struct Emitter<'s, E> {
@@ -12,6 +12,8 @@ pub(super) struct Emitter<'s, E> {
     style: Style,
     locations: bool,
     depth: usize,
+    /// Whose part of the plan is being written.
+    rank: u64,
 }
 
 impl<'s, E> Emitter<'s, E> {
@@ -23,7 +25,7 @@ impl<'s, E> Emitter<'s, E> {
         locations: bool,
         drain: &'s mut dyn FnMut(&str) -> Result<(), E>,
     ) -> Self {
-        Self { buffer: String::with_capacity(2 * Self::FULL), drain, style, locations, depth: 0 }
+        Self { buffer: String::with_capacity(2 * Self::FULL), drain, style, locations, depth: 0, rank: 0 }
     }
 
     pub(super) fn document<R: Record>(mut self, top: &R) -> Result<(), E> {
@@ -81,7 +83,10 @@ impl<'s, E> Emitter<'s, E> {
 
     fn records(&mut self, records: Records<'_>) -> Result<(), E> {
         match records {
-            Records::Ranks(list) => self.objects(list),
+            Records::Ranks(list) => self.list(list.iter().enumerate(), |emitter, (rank, record)| {
+                emitter.rank = rank as u64;
+                emitter.record(record, rank)
+            }),
             Records::Blocks(list) => self.objects(list),
             Records::Operations(list) => self.objects(list),
             Records::Channels(list) => self.objects(list),
@@ -91,6 +96,10 @@ impl<'s, E> Emitter<'s, E> {
             Records::BufferRefs(list) => self.objects(list),
             Records::Semaphores(list) => self.objects(list),
             Records::References(list) => self.objects(list),
+            Records::Stored(list) => self.list(list.iter(), |emitter, reference| {
+                let rank = emitter.rank;
+                emitter.record(&Stored { reference, rank }, 0)
+            }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The objects of the file, as the writer sees them: their keys, in the order of MSCCL++'s DSL, and the values.
 
 use crate::ir::{
-    Action, ChannelEntry, ChannelRefs, ChannelType, Location, Operation, Plan, RankGroup, RankPlan,
+    Action, ChannelEntry, ChannelRefs, ChannelType, DataKind, Location, Operation, Plan, RankGroup, RankPlan,
     Reference, RemoteBuffer, RemoteBufferRefs, ThreadBlock, Via,
 };
 
@@ -41,6 +41,8 @@ pub(super) enum Records<'p> {
     BufferRefs(&'p [RemoteBufferRefs]),
     Semaphores(&'p [u64]),
     References(&'p [Reference]),
+    /// The sources of a multicast store.
+    Stored(&'p [Reference]),
 }
 
 /// A small object of numbers.
@@ -184,7 +186,10 @@ impl Record for Operation {
                 _ => name(key, "sem_release"),
             },
             Action::Data(data) => match key {
-                "src_buff" => Some(Value::Records(Records::References(&data.sources))),
+                "src_buff" => Some(Value::Records(match data.kind {
+                    DataKind::GroupStore | DataKind::GroupStorePackets => Records::Stored(&data.sources),
+                    _ => Records::References(&data.sources),
+                })),
                 "dst_buff" => Some(Value::Records(Records::References(&data.destinations))),
                 "channel_ids" => (!data.channels.is_empty()).then_some(Value::Positions(&data.channels)),
                 "channel_type" => data.channel_type.map(|channel_type| Value::Text(channel_type.name())),
@@ -252,6 +257,23 @@ impl Record for Reference {
             (Self::Switch { position, .. }, "switch_channel_id") => Value::Number(u64::from(*position)),
             _ => return None,
         })
+    }
+}
+
+/// A source of a multicast store: MSCCL++ writes whose chunk it is, though it cannot be another rank's.
+pub(super) struct Stored<'p> {
+    pub(super) reference: &'p Reference,
+    pub(super) rank: u64,
+}
+
+impl Record for Stored<'_> {
+    keys! { "rank", "type", "buffer_id", "switch_channel_id", "index", "size" }
+
+    fn value(&self, key: &str, position: usize) -> Option<Value<'_>> {
+        match key {
+            "rank" => matches!(self.reference, Reference::Local { .. }).then_some(Value::Number(self.rank)),
+            _ => self.reference.value(key, position),
+        }
     }
 }
 
