@@ -23,6 +23,7 @@ mod data_type;
 mod ir;
 mod json;
 mod layout;
+mod notation;
 mod passes;
 mod repairs;
 #[cfg(any(test, feature = "testing"))]
@@ -43,6 +44,7 @@ pub use layout::{
     Alias, AreaBytes, ChunkTable, Extent, Geometry, LayoutError, LayoutRequest, MessageLayout, MessageSizes,
     Piece, Pieces, Placement, REUSED_SCRATCH_BYTES, SizeRows, split,
 };
+pub use notation::Notation;
 pub use passes::{BuildWarning, Compat, WarningKind};
 pub use repairs::{OperationPlace, OrderedPair, Repairs};
 pub use topology::{Link, RankChannels, RemoteTarget, SwitchChannel, Topology};

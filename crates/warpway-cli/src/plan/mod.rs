@@ -1,7 +1,6 @@
 //! `warpway plan`: execution plans as files: proven, shown, converted.
 
 mod convert;
-mod notation;
 mod show;
 mod verify;
 

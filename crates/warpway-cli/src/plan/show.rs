@@ -7,9 +7,8 @@ use anyhow::ensure;
 use clap::Args;
 use serde::Serialize;
 use warpway_plan::verify::OpPath;
-use warpway_plan::{Action, ChannelEntry, Operation, Plan, RankPlan};
+use warpway_plan::{Action, ChannelEntry, Notation, Operation, Plan, RankPlan};
 
-use super::notation::Notation;
 use super::{File, print, print_json};
 
 /// Show what a plan contains

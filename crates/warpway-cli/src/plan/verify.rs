@@ -1,13 +1,11 @@
 //! `warpway plan verify`.
 
-use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
 use clap::{Args, ValueEnum};
-use warpway_plan::verify::{self, Diagnostic, Options, Report, Rule, Severity, Sizes, Verdict};
+use warpway_plan::verify::{self, Diagnostic, Options, Report, Rule, Verdict};
 use warpway_plan::{Plan, ReadError, ReadPlan, Repairs};
 
-use super::notation::Notation;
 use super::{File, Unreadable, print, print_json};
 use crate::size;
 
@@ -137,105 +135,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         print_json(&report)?;
     } else {
         let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        print(&text(plan.as_ref(), &report, colours))?;
+        print(&report.display(plan.as_ref()).with_colours(colours).to_string())?;
     }
     Ok(report.verdict.exit_code())
-}
-
-/// The report for people.
-fn text(plan: Option<&Plan>, report: &Report, colours: bool) -> String {
-    let notation = plan.map(Notation::new);
-    let mut text = String::new();
-    for diagnostic in &report.diagnostics {
-        write_diagnostic(&mut text, notation.as_ref(), diagnostic, colours);
-    }
-    let count = |severity, one: &str| match report.of(severity).count() {
-        0 => None,
-        1 => Some(format!("1 {one}")),
-        n => Some(format!("{n} {one}s")),
-    };
-    let counts: Vec<String> =
-        [count(Severity::Error, "error"), count(Severity::Warning, "warning"), count(Severity::Info, "note")]
-            .into_iter()
-            .flatten()
-            .collect();
-    let counts = if counts.is_empty() { "no findings".to_owned() } else { counts.join(", ") };
-    let (verdict, code) = match report.verdict {
-        Verdict::Accept => ("accepted", "32"),
-        Verdict::Reject => ("rejected", "31"),
-        Verdict::Inconclusive => ("inconclusive", "33"),
-    };
-    // Writing into a string does not fail.
-    let name = plan.map_or_else(String::new, |plan| format!("{}: ", plan.name.escape_debug()));
-    let _ = writeln!(text, "{name}{}: {counts}", paint(verdict, code, colours));
-    if let Some(roundings) = report.roundings {
-        let times = if roundings == 1 { "once".to_owned() } else { format!("{roundings} times") };
-        let _ = writeln!(text, "a result is rounded at most {times} on its way");
-    }
-    if let Some(Sizes::ChunkBytes(sizes)) = &report.sizes {
-        let sizes: Vec<String> = sizes.iter().map(u64::to_string).collect();
-        let _ = writeln!(text, "proven only for chunks of {} bytes", sizes.join(", "));
-    }
-    for repair in repairs(&report.repairs) {
-        let _ = writeln!(text, "the executor adds: {repair}");
-    }
-    text
-}
-
-fn write_diagnostic(
-    text: &mut String,
-    notation: Option<&Notation<'_>>,
-    diagnostic: &Diagnostic,
-    colours: bool,
-) {
-    let severity = match diagnostic.severity {
-        Severity::Error => paint("error", "31", colours),
-        Severity::Warning => paint("warning", "33", colours),
-        Severity::Info => paint("note", "36", colours),
-    };
-    let _ = writeln!(text, "{severity} {}: {}", diagnostic.rule, diagnostic.message);
-    for place in &diagnostic.places {
-        let _ = write!(text, "    {place}");
-        if let (Some(notation), Some(block), Some(op)) = (notation, place.block, place.op)
-            && let (Some(operation), Some(block_plan)) =
-                (notation.operation(place.rank, block, op), notation.block(place.rank, block))
-        {
-            let _ = write!(text, ": {}", notation.line(place.rank, block_plan, operation));
-            if let Some(location) = &operation.location {
-                let _ = write!(text, "  # {}:{}", location.file.escape_debug(), location.line);
-            }
-        }
-        text.push('\n');
-    }
-    if let Some(region) = &diagnostic.region {
-        let (first, end) = region.chunks;
-        let _ = writeln!(text, "    in rank {} {}[{first}..{end}]", region.rank, region.buffer);
-    }
-    for step in &diagnostic.schedule {
-        let _ = writeln!(text, "    | {step}");
-    }
-    if !diagnostic.hint.is_empty() {
-        let _ = writeln!(text, "    -> {}", diagnostic.hint);
-    }
-}
-
-/// What Warpway does about the warnings of an accepted plan.
-fn repairs(repairs: &Repairs) -> Vec<String> {
-    let mut lines = Vec::new();
-    match repairs.ordered_pairs.len() {
-        0 => {}
-        1 => lines.push("order to 1 relaxed signal and its wait".to_owned()),
-        n => lines.push(format!("order to {n} relaxed signals and their waits")),
-    }
-    let flags = [
-        (repairs.start_handshake, "an opening handshake"),
-        (repairs.flush_at_end, "a flush of port puts at the end"),
-        (repairs.closing_handshake, "a closing handshake"),
-    ];
-    lines.extend(flags.iter().filter(|(made, _)| *made).map(|(_, what)| (*what).to_owned()));
-    lines
-}
-
-fn paint(word: &str, code: &str, colours: bool) -> String {
-    if colours { format!("\x1b[{code}m{word}\x1b[0m") } else { word.to_owned() }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `options.rs`, `report.rs`, `verified.rs` | what is asked, what is answered, a plan with its proof |
 //! | `rules.rs`, `policy.rs`, `findings.rs` | the rules, how bad a finding is, the findings of all passes |
+//! | `text.rs` | the answer for people |
 //! | `walk.rs` | every operation with its place |
 //! | `references.rs`, `geometry.rs` | numbers and chunks that mean something: V2 |
 //! | `sizes.rs` | which sizes are run, and what they prove |
@@ -57,6 +58,7 @@ mod sizes;
 mod slots;
 mod switch;
 mod symbolic;
+mod text;
 mod trace;
 mod values;
 mod verified;
@@ -67,6 +69,7 @@ pub use fold_roles::{FoldRole, FoldRoles};
 pub use options::{DeviceLimits, Goal, GoalFn, Options, Profile, Target};
 pub use report::{Diagnostic, OpPath, Place, Region, Report, Rule, Severity, Sizes, Verdict};
 pub use rules::{RULES, RuleInfo, Standing, rules_page};
+pub use text::ReportText;
 pub use verified::{NotAccepted, VerifiedPlan};
 
 use std::collections::BTreeSet;

@@ -2,26 +2,27 @@
 
 use std::fmt::Write as _;
 
-use warpway_plan::verify::OpPath;
-use warpway_plan::{
-    Action, ChannelType, DataOperation, Operation, Plan, Reference, ThreadBlock, Topology, Via,
-};
+use crate::ir::{Action, ChannelType, DataOperation, Operation, Plan, Reference, ThreadBlock, Via};
+use crate::topology::Topology;
+use crate::verify::OpPath;
 
 /// So many elements of a list are shown.
 const SHOWN: usize = 8;
 
-/// Says what the numbers of operations mean.
-pub(super) struct Notation<'p> {
+/// Says in words what the numbers of a plan's operations mean. Made once per plan: it resolves all channels.
+#[derive(Debug)]
+pub struct Notation<'p> {
     topology: Topology<'p>,
 }
 
 impl<'p> Notation<'p> {
-    pub(super) fn new(plan: &'p Plan) -> Self {
+    /// Of any plan, right or wrong; numbers that point nowhere are shown with a question mark.
+    pub fn new(plan: &'p Plan) -> Self {
         Self { topology: Topology::new(plan) }
     }
 
     /// The operation at a place, if there is one.
-    pub(super) fn operation(&self, rank: u32, block: u32, path: OpPath) -> Option<&'p Operation> {
+    pub fn operation(&self, rank: u32, block: u32, path: OpPath) -> Option<&'p Operation> {
         let block = self.block(rank, block)?;
         let outer = block.operations.get(path.index as usize)?;
         match (path.inner, &outer.action) {
@@ -31,12 +32,13 @@ impl<'p> Notation<'p> {
         }
     }
 
-    pub(super) fn block(&self, rank: u32, block: u32) -> Option<&'p ThreadBlock> {
+    /// The block of that number of a rank, if there is one.
+    pub fn block(&self, rank: u32, block: u32) -> Option<&'p ThreadBlock> {
         self.topology.plan().ranks.get(rank as usize)?.blocks.get(block as usize)
     }
 
-    /// One line.
-    pub(super) fn line(&self, rank: u32, block: &ThreadBlock, operation: &Operation) -> String {
+    /// One line for an operation of a block of a rank.
+    pub fn line(&self, rank: u32, block: &ThreadBlock, operation: &Operation) -> String {
         match &operation.action {
             Action::Nop => "nop".into(),
             Action::Barrier { id, blocks } => format!("barrier {id} of {blocks} blocks"),
