@@ -241,3 +241,35 @@ fn listings_show_every_kind_of_operation() {
          4       put i[0] -> remote buffer 7?[0] (memory)\n"
     );
 }
+
+/// What tutorial 6 shows of this command, on the plan of its program.
+#[test]
+fn the_plan_of_the_tutorial() {
+    let test = std::env::current_exe().unwrap();
+    let example = test.parent().unwrap().with_file_name("examples").join("all_reduce_plan");
+    if !example.exists() {
+        assert!(std::env::var_os("CI").is_none(), "{} is not built", example.display());
+        eprintln!("skipped: cargo build -p warpway --example all_reduce_plan");
+        return;
+    }
+    let run = |arguments: &[&str]| {
+        let printed = Command::new(&example).args(arguments).output().unwrap();
+        assert!(printed.status.success());
+        String::from_utf8(printed.stdout).unwrap()
+    };
+    let json = run(&["json", "none"]);
+    let page = include_str!("../../../docs/tutorials/06-plans.md");
+    let listing = page.split("```text\n").last().unwrap().split("```").next().unwrap();
+    assert_eq!(output(&plan(&["show", "-", "--rank", "0"], &json)), (0, listing.to_owned(), String::new()));
+    for (mistake, code) in [("none", 0), ("nop", 1), ("order", 1), ("opening", 0)] {
+        let file = run(&["json", mistake]);
+        let printed = run(&["verify", mistake]);
+        assert_eq!(output(&plan(&["verify", "-"], &file)), (code, printed, String::new()), "{mistake}");
+    }
+    let strict = ["verify", "-", "--profile", "strict", "--target", "mscclpp"];
+    assert_eq!(output(&plan(&strict, &json)).0, 0);
+    let (_, canonical, _) = output(&plan(&["convert", "-", "--style", "canonical"], &json));
+    let (_, summary, _) = output(&plan(&["show", "-"], &json));
+    let identity = warpway_plan::Plan::from_json(canonical.as_bytes()).unwrap().plan.identity();
+    assert!(summary.contains(&format!("\nidentity    {identity}\n")), "{summary}");
+}

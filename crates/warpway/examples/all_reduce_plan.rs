@@ -2,10 +2,11 @@
 //!
 //! `warpway launch -n 4 -- target/release/examples/all_reduce_plan`; docs/tutorials/06-plans.md explains it.
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use warpway::plan::verify::{Options, VerifiedPlan, verify};
 use warpway::plan::{
-    BuildError, CollectiveShape, DataSync, MemoryChannel, Plan, Program, ProgramOptions, Reduction, Style,
+    BuildError, Chunk, CollectiveShape, DataSync, MemoryChannel, Plan, Program, ProgramOptions, Reduction,
+    Style,
 };
 use warpway::{Communicator, Config, Context, DataType, PlanLaunch, Result, in_process};
 
@@ -17,66 +18,85 @@ fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        // Ranks that are processes.
-        [] => {
-            let comm = Communicator::from_env()?;
-            let plan = VerifiedPlan::new(all_reduce(comm.n_ranks(), Forgotten::Nothing)?, &Options::default())?;
-            report(&comm, run(&comm, &plan)?);
-            comm.barrier()?;
+        [] => as_processes()?,
+        ["threads"] => as_threads(Mistake::None)?,
+        ["threads", mistake] => as_threads(Mistake::named(mistake)?)?,
+        ["json", mistake] => {
+            let plan = all_reduce(4, Mistake::named(mistake)?)?;
+            println!("{}", plan.to_json_with_locations(Style::Pretty));
         }
-        // Ranks that are threads of this process.
-        ["threads"] => {
-            let plan = VerifiedPlan::new(all_reduce(4, Forgotten::Nothing)?, &Options::default())?;
-            let context = Context::new(Config::default());
-            let wrong = in_process(4, &context, |comm| run(comm, &plan))?;
-            println!("4 threads: {ROUNDS} all-reduces of {LEN} numbers, wrong by rank: {wrong:?}");
+        ["verify", mistake] => {
+            let plan = all_reduce(4, Mistake::named(mistake)?)?;
+            let report = verify(&plan, &Options::default());
+            print!("{}", report.display(Some(&plan)));
         }
-        ["json"] => println!("{}", all_reduce(4, Forgotten::Nothing)?.to_json_with_locations(Style::Pretty)),
-        ["verify", word] => {
-            let plan = all_reduce(4, forgotten(word)?)?;
-            print!("{}", verify(&plan, &Options::default()).display(Some(&plan)));
-        }
-        ["refused"] => {
-            let plan = VerifiedPlan::new(all_reduce(4, Forgotten::Nop)?, &Options::default())?;
-            unreachable!("{:?} has been accepted", plan.plan().name);
-        }
-        _ => bail!("usage: all_reduce_plan [threads|json|verify nothing|nop|opening|closing|wait|refused]"),
+        _ => bail!("usage: all_reduce_plan [[threads|json|verify] none|nop|order|opening|wait]"),
     }
     Ok(())
 }
 
-/// What a program lacks, to see what becomes of it.
-#[derive(Clone, Copy, PartialEq)]
-enum Forgotten {
-    Nothing,
+/// One of the ranks that a launcher has started.
+fn as_processes() -> anyhow::Result<()> {
+    let comm = Communicator::from_env()?;
+    let plan = VerifiedPlan::new(all_reduce(comm.n_ranks(), Mistake::None)?, &Options::default())?;
+    let wrong = run(&comm, &plan)?;
+    println!("rank {}: {ROUNDS} all-reduces of {LEN} numbers, {wrong} wrong", comm.rank());
+    comm.barrier()?;
+    Ok(())
+}
+
+/// Four ranks that are threads of this process.
+fn as_threads(mistake: Mistake) -> anyhow::Result<()> {
+    let plan = VerifiedPlan::new(all_reduce(4, mistake)?, &Options::default())?;
+    let context = Context::new(Config::default());
+    let wrong = in_process(4, &context, |comm| run(comm, &plan))?;
+    println!("4 threads: {ROUNDS} all-reduces of {LEN} numbers, {wrong:?} wrong");
+    Ok(())
+}
+
+/// What the author gets wrong, to see what becomes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mistake {
+    None,
+    /// No nop between the puts and the signals that announce them.
     Nop,
+    /// In the end every rank waits before it signals.
+    Order,
+    /// No opening signals and waits.
     Opening,
-    Closing,
+    /// No closing waits.
     Wait,
 }
 
-fn forgotten(word: &str) -> anyhow::Result<Forgotten> {
-    use Forgotten::{Closing, Nop, Nothing, Opening, Wait};
-    let words = [("nothing", Nothing), ("nop", Nop), ("opening", Opening), ("closing", Closing), ("wait", Wait)];
-    let found = words.iter().find(|(name, _)| *name == word);
-    ensure!(found.is_some(), "{word}: nothing that can be forgotten");
-    Ok(found.map_or(Nothing, |(_, forgotten)| *forgotten))
+impl Mistake {
+    fn named(word: &str) -> anyhow::Result<Self> {
+        Ok(match word {
+            "none" => Self::None,
+            "nop" => Self::Nop,
+            "order" => Self::Order,
+            "opening" => Self::Opening,
+            "wait" => Self::Wait,
+            _ => bail!("{word}: not a mistake of this program"),
+        })
+    }
 }
 
 /// In place: rank r sums the r-th chunk of all ranks, and puts the sum into the r-th chunk of all ranks.
-fn all_reduce(n_ranks: u32, forgotten: Forgotten) -> Result<Plan, BuildError> {
+fn all_reduce(n_ranks: u32, mistake: Mistake) -> Result<Plan, BuildError> {
     let shape = CollectiveShape::all_reduce(n_ranks, 1).in_place();
     let mut p = Program::new(ProgramOptions::new("all_reduce", shape))?;
     for me in 0..n_ranks {
+        // The chunk that is mine to sum, of every rank.
         let chunk = |of: u32| p.input(of)?.chunk(u64::from(me)..=u64::from(me));
         let chunks = (0..n_ranks).map(chunk).collect::<Result<Vec<_>, _>>()?;
         let mine = chunks[me as usize];
-        let mut peers: Vec<(MemoryChannel, _)> = Vec::new();
+        let mut peers = Vec::new();
         for peer in (0..n_ranks).filter(|peer| *peer != me) {
             peers.push((p.memory_channel(me, peer)?, chunks[peer as usize]));
         }
-        // All have begun, so their numbers are there.
-        if forgotten != Forgotten::Opening {
+
+        if mistake != Mistake::Opening {
+            // All have begun, so their numbers are there. This orders no data: relaxed.
             for (channel, _) in &peers {
                 p.signal_relaxed(*channel, 0, DataSync::None)?;
             }
@@ -90,18 +110,29 @@ fn all_reduce(n_ranks: u32, forgotten: Forgotten) -> Result<Plan, BuildError> {
         for (channel, theirs) in &peers {
             p.put(*channel, *theirs, mine, 0)?;
         }
-        // My chunk is in place everywhere; then all of them are here.
-        let done = if forgotten == Forgotten::Nop { DataSync::None } else { DataSync::Before };
-        for (channel, _) in &peers {
-            p.signal(*channel, 0, done)?;
+        if mistake == Mistake::Order {
+            wait_for_all(&mut p, &peers)?;
         }
-        if forgotten != Forgotten::Wait {
-            for (channel, _) in &peers {
-                p.wait(*channel, 0, DataSync::After)?;
-            }
+        // My sum is everywhere: behind a nop, so that all threads have put their part of it.
+        let behind = if mistake == Mistake::Nop { DataSync::None } else { DataSync::Before };
+        for (channel, _) in &peers {
+            p.signal(*channel, 0, behind)?;
+        }
+        // Their sums are here.
+        if !matches!(mistake, Mistake::Order | Mistake::Wait) {
+            wait_for_all(&mut p, &peers)?;
         }
     }
     p.finish()
+}
+
+/// The operations belong to the line that calls this.
+#[track_caller]
+fn wait_for_all(p: &mut Program, peers: &[(MemoryChannel, Chunk)]) -> Result<(), BuildError> {
+    for (channel, _) in peers {
+        p.wait(*channel, 0, DataSync::After)?;
+    }
+    Ok(())
 }
 
 /// Sets the plan up once and launches it several times; how many numbers were wrong.
@@ -117,11 +148,6 @@ fn run(comm: &Communicator, plan: &VerifiedPlan) -> Result<usize> {
         wrong += data.to_vec()?.iter().enumerate().filter(|(at, found)| **found != sum(*at)).count();
     }
     Ok(wrong)
-}
-
-fn report(comm: &Communicator, wrong: usize) {
-    let (rank, n_ranks) = (comm.rank(), comm.n_ranks());
-    println!("rank {rank}: {ROUNDS} all-reduces of {LEN} numbers over {n_ranks} ranks, {wrong} wrong");
 }
 
 /// Other numbers for each rank and round.

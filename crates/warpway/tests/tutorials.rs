@@ -144,6 +144,7 @@ fn samples_on_the_pages_are_parts_of_the_programs() {
         ("03-memory-channel.md", "memory_channel"),
         ("04-port-channel.md", "port_channel"),
         ("05-all-gather.md", "all_gather"),
+        ("06-plans.md", "all_reduce_plan"),
     ] {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{program}.rs"));
         let source = flat(&fs::read_to_string(source).unwrap());
@@ -224,6 +225,49 @@ fn port_channel_over_both_transports() {
 fn all_gather() {
     let page = page("05-all-gather.md");
     assert_printed(&launched("all_gather", &[], 4), &shown(&page));
+}
+
+#[test]
+fn plans_run_by_processes() {
+    let page = page("06-plans.md");
+    assert_printed(&launched("all_reduce_plan", &[], 4), &shown(&page)[..4]);
+}
+
+/// Every command of the page with the program prints the block behind it, `…` standing for lines left out.
+#[test]
+fn plans_that_are_wrong_and_right() {
+    let page = page("06-plans.md");
+    let mut codes = Vec::new();
+    for rest in page.split("```sh\ntarget/release/examples/all_reduce_plan ").skip(1) {
+        let arguments: Vec<&str> = rest.lines().next().unwrap().split(' ').collect();
+        if arguments.contains(&">") {
+            continue;
+        }
+        let mut command = example("all_reduce_plan");
+        command.args(&arguments);
+        let ended = &Ranks::start([command]).join()[0];
+        let printed = format!("{}{}", ended.stdout, ended.stderr);
+        let [first, pieces @ ..] = &blocks(rest, "text")[0].split("…\n").collect::<Vec<_>>()[..] else {
+            unreachable!("split gives at least one piece");
+        };
+        assert!(printed.starts_with(first), "{arguments:?} prints\n{printed}instead of\n{first}");
+        match pieces {
+            [] => assert_eq!(printed, *first, "{arguments:?}"),
+            [last] => assert!(printed[first.len()..].ends_with(last), "{arguments:?} prints\n{printed}"),
+            _ => unreachable!("{arguments:?}: one gap"),
+        }
+        codes.push((arguments.join(" "), ended.code.unwrap()));
+    }
+    let expected = [
+        ("verify none", 0),
+        ("verify nop", 0),
+        ("verify order", 0),
+        ("verify opening", 0),
+        ("verify wait", 1),
+        ("threads", 0),
+        ("threads nop", 1),
+    ];
+    assert_eq!(codes, expected.map(|(arguments, code)| (arguments.to_owned(), code)));
 }
 
 #[test]

@@ -21,8 +21,9 @@ const MOST_EXPLAINED: usize = 100;
 pub(super) fn report(trace: &Trace<'_>, replay: &mut Replay<'_, '_>, findings: &mut Findings) {
     let mut seen = BTreeSet::new();
     let mut explained = 0;
-    for problem in std::mem::take(&mut replay.problems) {
-        let explain = Explain { trace, replay };
+    let problems = std::mem::take(&mut replay.problems);
+    let mut explain = Explain { trace, replay, missing_nops: BTreeSet::new() };
+    for problem in problems {
         let (kind, parties): (u8, Vec<&Party>) = match &problem {
             Problem::Race(a, b) => (0, vec![a, b]),
             Problem::NotStarted(party) => (1, vec![party]),
@@ -71,6 +72,8 @@ fn block_of(trace: &Trace<'_>, step: usize) -> usize {
 struct Explain<'a, 't, 'p> {
     trace: &'t Trace<'p>,
     replay: &'a Replay<'t, 'p>,
+    /// Nops that have been asked for, with the step that needs them: one nop may order an operation with many peers.
+    missing_nops: BTreeSet<(usize, Edge)>,
 }
 
 /// A finding in the making.
@@ -91,7 +94,7 @@ impl General {
 }
 
 impl Explain<'_, '_, '_> {
-    fn problem(&self, problem: &Problem, findings: &mut Findings) {
+    fn problem(&mut self, problem: &Problem, findings: &mut Findings) {
         match problem {
             Problem::Race(a, b) => self.race(a, b, findings),
             Problem::NotStarted(party) => {
@@ -153,7 +156,7 @@ impl Explain<'_, '_, '_> {
         }
     }
 
-    fn race(&self, a: &Party, b: &Party, findings: &mut Findings) {
+    fn race(&mut self, a: &Party, b: &Party, findings: &mut Findings) {
         let ranks = (self.rank(a), self.rank(b));
         let both = format!("{} by {} and {} by {}", mode(a), self.name(a), mode(b), self.name(b));
         let blocks = (self.trace.blocks[a.by.block].block, self.trace.blocks[b.by.block].block);
@@ -207,8 +210,15 @@ impl Explain<'_, '_, '_> {
     }
 
     /// Reports with the reason, if there is one.
-    fn explained(&self, from: &Party, to: Result<&Party, u32>, general: General, findings: &mut Findings) {
-        let Some(paths) = &self.replay.order.paths else { return findings.push(general.finding()) };
+    fn explained(
+        &mut self,
+        from: &Party,
+        to: Result<&Party, u32>,
+        general: General,
+        findings: &mut Findings,
+    ) {
+        let replay = self.replay;
+        let Some(paths) = &replay.order.paths else { return findings.push(general.finding()) };
         let source = self.spot(from);
         let target = to.map(|party| self.spot(party));
         let target = target.as_ref().map_err(|rank| *rank);
@@ -233,6 +243,9 @@ impl Explain<'_, '_, '_> {
                 Edge::NopBefore(step) => ("before", *step),
                 _ => return findings.push(general.finding()),
             };
+            if !self.missing_nops.insert((from.by.step, *edge)) {
+                return;
+            }
             let place = self.trace.place(self.block_of(step), step);
             let message = format!("{}: a nop is missing {where_} {place}", general.message);
             let hint = format!("add a nop {where_} {place}");

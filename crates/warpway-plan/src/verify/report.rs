@@ -37,15 +37,19 @@ impl Report {
         self.diagnostics.iter().filter(move |d| d.severity == severity)
     }
 
-    /// The verdict and its first reason, in a line.
+    /// The verdict in a line, with the first reason: where the program wrote the first operation that takes part, and
+    /// what to do. All of it is what [`display`](Self::display) shows.
     pub fn summary(&self) -> String {
-        let worst = self.diagnostics.iter().min_by_key(|d| d.severity);
-        let why = worst.map_or_else(String::new, |d| format!(", {d}"));
-        let errors = self.of(Severity::Error).count();
-        match self.verdict {
-            Verdict::Reject => format!("{errors} errors{why}"),
-            Verdict::Inconclusive => format!("inconclusive{why}"),
-            Verdict::Accept => "accepted".to_owned(),
+        let first = self.diagnostics.iter().min_by_key(|d| d.severity).map_or_else(String::new, |d| {
+            let at = d.locations.first().map(|at| format!(" ({}:{})", at.file.escape_debug(), at.line));
+            let hint = if d.hint.is_empty() { String::new() } else { format!("; hint: {}", d.hint) };
+            format!("{d}{}{hint}", at.unwrap_or_default())
+        });
+        match (self.verdict, self.of(Severity::Error).count()) {
+            (Verdict::Accept, _) => "accepted".to_owned(),
+            (Verdict::Inconclusive, _) => format!("inconclusive: {first}"),
+            (Verdict::Reject, 1) => format!("1 error: {first}"),
+            (Verdict::Reject, errors) => format!("{errors} errors, the first: {first}"),
         }
     }
 }
