@@ -79,6 +79,25 @@ pub enum Action {
     Pipeline(Box<Pipeline>),
 }
 
+impl Action {
+    /// Its name in the file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Nop => "nop",
+            Self::Barrier { .. } => "barrier",
+            Self::Signal { relaxed: false, .. } => "signal",
+            Self::Signal { relaxed: true, .. } => "rlxsignal",
+            Self::Wait { relaxed: false, .. } => "wait",
+            Self::Wait { relaxed: true, .. } => "rlxwait",
+            Self::Flush { .. } => "flush",
+            Self::Acquire { .. } => "sem_acquire",
+            Self::Release { .. } => "sem_release",
+            Self::Data(data) => data.kind.name(),
+            Self::Pipeline(_) => "pipeline",
+        }
+    }
+}
+
 /// The two kinds of channels that carry signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Via {

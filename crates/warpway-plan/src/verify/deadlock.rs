@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::accesses::Mode;
+use super::counterexample::Counterexamples;
 use super::explore;
 use super::findings::Findings;
 use super::report::{Diagnostic, Region};
@@ -58,8 +59,14 @@ pub(super) fn check(
         }
         waits_for.insert(block, who);
     }
-    for circle in circles(&waits_for) {
-        findings.push(cyclic(trace, blocked, &circle));
+    let circles = circles(&waits_for);
+    // How the circle came about; only for the order that was followed.
+    let examples =
+        (!circles.is_empty() && !schedule.blocked.is_empty()).then(|| Counterexamples::new(trace, schedule));
+    for circle in circles {
+        let stands = circle.iter().filter_map(|(block, _)| Some((*block, blocked.get(block)?.0)));
+        let reached = examples.as_ref().map_or_else(Vec::new, |examples| examples.reached(stands));
+        findings.push(cyclic(trace, blocked, &circle).schedule(reached));
     }
     true
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::accesses::Mode;
 use super::cells::Party;
+use super::counterexample::{Act, Counterexamples, Later};
 use super::findings::{Findings, operation_at};
 use super::order::operation_place;
 use super::packets::region;
@@ -18,11 +19,16 @@ use crate::repairs::OrderedPair;
 const MOST_EXPLAINED: usize = 100;
 
 /// Reports every problem of a replay once, whatever the iteration of a pipeline.
-pub(super) fn report(trace: &Trace<'_>, replay: &mut Replay<'_, '_>, findings: &mut Findings) {
+pub(super) fn report(
+    trace: &Trace<'_>,
+    replay: &mut Replay<'_, '_>,
+    examples: &Counterexamples<'_, '_>,
+    findings: &mut Findings,
+) {
     let mut seen = BTreeSet::new();
     let mut explained = 0;
     let problems = std::mem::take(&mut replay.problems);
-    let mut explain = Explain { trace, replay, missing_nops: BTreeSet::new() };
+    let mut explain = Explain { trace, replay, examples, missing_nops: BTreeSet::new() };
     for problem in problems {
         let (kind, parties): (u8, Vec<&Party>) = match &problem {
             Problem::Race(a, b) => (0, vec![a, b]),
@@ -60,18 +66,14 @@ pub(super) fn report(trace: &Trace<'_>, replay: &mut Replay<'_, '_>, findings: &
 
 /// The pair of a signal's step and a wait's step.
 fn ordered_pair(trace: &Trace<'_>, signal: usize, wait: usize) -> OrderedPair {
-    let place = |step| operation_place(trace, block_of(trace, step), step);
+    let place = |step| operation_place(trace, trace.block_of(step), step);
     OrderedPair { signal: place(signal), wait: place(wait) }
-}
-
-/// The block of a step.
-fn block_of(trace: &Trace<'_>, step: usize) -> usize {
-    trace.blocks.partition_point(|block| block.steps.end <= step)
 }
 
 struct Explain<'a, 't, 'p> {
     trace: &'t Trace<'p>,
     replay: &'a Replay<'t, 'p>,
+    examples: &'a Counterexamples<'t, 'p>,
     /// Nops that have been asked for, with the step that needs them: one nop may order an operation with many peers.
     missing_nops: BTreeSet<(usize, Edge)>,
 }
@@ -107,7 +109,11 @@ impl Explain<'_, '_, '_> {
                     region: region(self.trace, &party.extent),
                 };
                 findings.repairs.start_handshake = true;
-                findings.push(general.finding());
+                let schedule = match findings.has_enough_of(507) {
+                    true => Vec::new(),
+                    false => self.examples.before_start(&Act::from(party)),
+                };
+                findings.push(general.finding().schedule(schedule));
             }
             Problem::NotOver(party) => {
                 let owner = party.extent.rank;
@@ -137,7 +143,7 @@ impl Explain<'_, '_, '_> {
                     region: region(self.trace, &party.extent),
                 };
                 findings.repairs.flush_at_end = true;
-                findings.push(general.finding());
+                self.tell(general.finding(), party, Err(self.rank(party)), findings);
             }
             Problem::Unwritten(party) => {
                 let writers = self.replay.slots.writers(&party.extent);
@@ -203,7 +209,7 @@ impl Explain<'_, '_, '_> {
         let message = format!("{both} are not ordered");
         let general = General { rule, message, hint, places, region: common };
         if rule == 501 {
-            findings.push(general.finding());
+            self.tell(general.finding(), a, Ok(b), findings);
         } else {
             self.explained(a, Ok(b), general, findings);
         }
@@ -218,21 +224,20 @@ impl Explain<'_, '_, '_> {
         findings: &mut Findings,
     ) {
         let replay = self.replay;
-        let Some(paths) = &replay.order.paths else { return findings.push(general.finding()) };
+        let Some(paths) = &replay.order.paths else {
+            return self.tell(general.finding(), from, to, findings);
+        };
         let source = self.spot(from);
         let target = to.map(|party| self.spot(party));
         let target = target.as_ref().map_err(|rank| *rank);
         let missing = |cause| paths.missing(self.trace, &source, target, cause).filter(|m| !m.is_empty());
         if let Some([Edge::OtherChannel(step)]) = missing(Cause::OtherChannel).as_deref() {
             let signal = self.trace.place(from.by.block, *step);
-            return findings.push(Diagnostic {
-                hint: "signal on the channel of the put, or flush it before the signal".to_owned(),
-                message: format!(
-                    "{}: the signal of {signal} goes over another channel than the put",
-                    general.message
-                ),
-                ..Diagnostic { rule: super::report::Rule(506), ..general.finding() }
-            });
+            let message =
+                format!("{}: the signal of {signal} goes over another channel than the put", general.message);
+            let hint = "signal on the channel of the put, or flush it before the signal".to_owned();
+            let found = General { rule: 506, message, hint, ..general };
+            return self.tell(found.finding(), from, to, findings);
         }
         if let Some(edges) = missing(Cause::Relaxed) {
             return self.relaxed(from, to, &edges, general, findings);
@@ -241,18 +246,30 @@ impl Explain<'_, '_, '_> {
             let (where_, step) = match edge {
                 Edge::NopAfter(step) => ("after", *step),
                 Edge::NopBefore(step) => ("before", *step),
-                _ => return findings.push(general.finding()),
+                _ => return self.tell(general.finding(), from, to, findings),
             };
             if !self.missing_nops.insert((from.by.step, *edge)) {
                 return;
             }
-            let place = self.trace.place(self.block_of(step), step);
+            let place = self.trace.place(self.trace.block_of(step), step);
             let message = format!("{}: a nop is missing {where_} {place}", general.message);
             let hint = format!("add a nop {where_} {place}");
             let found = General { rule: 510, message, hint, ..general };
-            return findings.push(found.finding());
+            return self.tell(found.finding(), from, to, findings);
         }
-        findings.push(general.finding());
+        self.tell(general.finding(), from, to, findings);
+    }
+
+    /// Reports with a counter-example.
+    fn tell(&self, found: Diagnostic, from: &Party, to: Result<&Party, u32>, findings: &mut Findings) {
+        let rule = found.rule.0;
+        if findings.has_enough_of(rule) {
+            return findings.push(found);
+        }
+        let later = to.map_or_else(Later::End, |party| Later::Access(party.into(), 0));
+        // What a relaxed pair tells of has been carried out, but is not seen yet.
+        let done = [504, 905].contains(&rule);
+        findings.push(found.schedule(self.examples.reversed(&from.into(), later, done)));
     }
 
     fn relaxed(
@@ -266,7 +283,7 @@ impl Explain<'_, '_, '_> {
         let mut names = Vec::new();
         for edge in edges {
             if let Edge::Relaxed { channel, signal, wait } = *edge {
-                let blocks = (self.block_of(signal), self.block_of(wait));
+                let blocks = (self.trace.block_of(signal), self.trace.block_of(wait));
                 let places = (self.trace.place(blocks.0, signal), self.trace.place(blocks.1, wait));
                 // A wait hears what its peer says over the partner.
                 let partner = self.trace.channels[channel as usize].partner;
@@ -287,7 +304,8 @@ impl Explain<'_, '_, '_> {
         let message =
             format!("{}: the pair that could order it is relaxed ({})", general.message, names.join("; "));
         let hint = "use signal and wait in place of rlxsignal and rlxwait".to_owned();
-        findings.push(General { rule: if switch { 905 } else { 504 }, message, hint, ..general }.finding());
+        let found = General { rule: if switch { 905 } else { 504 }, message, hint, ..general };
+        self.tell(found.finding(), from, to, findings);
     }
 
     fn spot(&self, party: &Party) -> Spot {
@@ -298,10 +316,6 @@ impl Explain<'_, '_, '_> {
             request: party.channel.and_then(|_| self.replay.order.request_node(party.by.position)),
             channel: party.channel,
         }
-    }
-
-    fn block_of(&self, step: usize) -> usize {
-        block_of(self.trace, step)
     }
 
     fn is_one_operation(&self, a: &Party, b: &Party) -> bool {

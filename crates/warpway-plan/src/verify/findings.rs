@@ -56,6 +56,11 @@ impl Findings {
         }
     }
 
+    /// True if more findings of a rule are only counted.
+    pub(super) fn has_enough_of(&self, rule: u16) -> bool {
+        self.counts.get(&Rule(rule)).is_some_and(|count| *count >= KEPT)
+    }
+
     /// True if the plan is rejected already.
     pub(super) fn has_errors(&self) -> bool {
         !self.errors.is_empty()

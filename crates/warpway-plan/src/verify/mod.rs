@@ -21,11 +21,14 @@
 //! | `clock.rs`, `counter.rs`, `order.rs`, `slots.rs` | what comes before what: synchronisation, packets |
 //! | `cells.rs`, `races.rs`, `reuse.rs`, `packets.rs` | accesses without order: V5, V6 |
 //! | `path.rs`, `explain.rs` | why there is no order, and what would give it |
+//! | `causes.rs`, `counterexample.rs` | what a step needs; the steps that lead to a failure |
 
 mod accesses;
+mod causes;
 mod cells;
 mod clock;
 mod counter;
+mod counterexample;
 mod deadlock;
 mod explain;
 mod explore;

@@ -2,9 +2,12 @@
 //! order of the steps: accesses to peers that may not have started (V507) or may have ended (V508), port puts that
 //! may not be complete (V511).
 
+use std::cell::LazyCell;
+
 use super::accesses::{Access, Mode, waits_for_packets};
 use super::cells::{Meeting, Memory, Party};
 use super::clock::{Knowledge, Position, RankSet};
+use super::counterexample::Counterexamples;
 use super::explain;
 use super::extent::Extent;
 use super::findings::Findings;
@@ -66,10 +69,12 @@ pub(super) fn check(trace: &Trace<'_>, schedule: &Schedule, options: &Options<'_
         return;
     }
     let mut replay = replay(trace, schedule, false);
+    // Made when first asked for: most plans need none.
+    let examples = LazyCell::new(|| Counterexamples::new(trace, schedule));
     if !replay.problems.is_empty() && options.checks(5) {
         // Again, now with everything that explanations need.
         replay = self::replay(trace, schedule, true);
-        explain::report(trace, &mut replay, findings);
+        explain::report(trace, &mut replay, &examples, findings);
     }
     if replay.exhausted {
         let message = "too many accesses overlap: not all were compared";
@@ -80,7 +85,13 @@ pub(super) fn check(trace: &Trace<'_>, schedule: &Schedule, options: &Options<'_
         packets::unread(trace, &replay.slots, findings);
     }
     if !replay.truncated && !replay.exhausted {
-        reuse::check(trace, &replay, options, findings);
+        reuse::check(
+            trace,
+            &replay,
+            &|earlier, later| examples.reversed(earlier, later, false),
+            options,
+            findings,
+        );
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use super::accesses::Mode;
 use super::cells::Party;
 use super::clock::{Knowledge, Position, RankSet, Thread};
+use super::counterexample::{Act, Later};
 use super::findings::Findings;
 use super::options::Options;
 use super::packets::region;
@@ -20,10 +21,14 @@ use super::slots::Write;
 use super::trace::Trace;
 use crate::ir::Form;
 
+/// Makes the counter-example of two accesses.
+pub(super) type Example<'a> = &'a dyn Fn(&Act, Later) -> Vec<String>;
+
 /// The rules about reuse.
 pub(super) fn check(
     trace: &Trace<'_>,
     replay: &Replay<'_, '_>,
+    example: Example<'_>,
     options: &Options<'_>,
     findings: &mut Findings,
 ) {
@@ -31,7 +36,7 @@ pub(super) fn check(
     if trace.repairs.closing_handshake {
         return;
     }
-    let launches = Launches { double: trace.plan().double_scratch, ends: &replay.ends };
+    let launches = Launches { double: trace.plan().double_scratch, ends: &replay.ends, example };
     if options.checks(5) {
         raw_reuse(trace, &launches, &replay.scratch, findings);
     }
@@ -50,6 +55,7 @@ pub(super) fn check(
 struct Launches<'a> {
     double: bool,
     ends: &'a [Knowledge],
+    example: Example<'a>,
 }
 
 impl Launches<'_> {
@@ -61,6 +67,15 @@ impl Launches<'_> {
         }
         let between = started.iter().filter_map(|rank| self.ends.get(rank as usize));
         between.fold(started.clone(), |all, end| all.union(of(end)))
+    }
+
+    /// How an access of a later launch on the same scratch comes before another one is complete.
+    fn example(&self, rule: u16, earlier: &Act, later: Act, findings: &Findings) -> Vec<String> {
+        let after = if self.double { 2 } else { 1 };
+        match findings.has_enough_of(rule) {
+            true => Vec::new(),
+            false => (self.example)(earlier, Later::Access(later, after)),
+        }
     }
 
     /// True if a position comes before the end of one of these ranks.
@@ -140,7 +155,8 @@ fn reuse_pair(
         .at(trace.place(a.by.block, a.by.step))
         .at(trace.place(b.by.block, b.by.step))
         .region(region(trace, &a.extent));
-    findings.push(found.hint(hint));
+    let schedule = launches.example(509, &a.into(), b.into(), findings);
+    findings.push(found.hint(hint).schedule(schedule));
     findings.repairs.closing_handshake = true;
 }
 
@@ -149,21 +165,24 @@ fn packet_reuse(trace: &Trace<'_>, launches: &Launches<'_>, write: &Write, findi
     let end_of_owner = RankSet::of(std::iter::once(owner));
     // A proxy may read on after the end.
     let over_at_end = write.readers.iter().all(|r| launches.is_over(r.by.position, &end_of_owner));
-    let is_proven = write.known.iter().all(|known| {
+    let late = write.known.iter().find_map(|known| {
         let executed = launches.ended(&known.knowledge.executed, |end| &end.executed);
         let started = launches.ended(&known.knowledge.started, |end| &end.started);
-        (over_at_end && executed.contains(owner))
-            || write.readers.iter().all(|r| launches.is_over(r.by.position, &started))
+        if over_at_end && executed.contains(owner) {
+            return None;
+        }
+        write.readers.iter().find(|r| !launches.is_over(r.by.position, &started))
     });
-    if is_proven {
-        return;
-    }
+    let Some(reader) = late else { return };
     let next = if launches.double { "next but one" } else { "next" };
     let message =
         format!("the {next} launch may write these packets again while rank {owner} still reads them");
     let hint = format!("let rank {owner} answer, or use double buffering");
     let found = Diagnostic::error(604, message).at(trace.place(write.by.block, write.by.step));
-    findings.push(found.region(region(trace, &write.extent)).hint(hint));
+    let act = |by, mode, extent| Act { by, mode, form: Form::Packets, extent };
+    let read = act(reader.by, Mode::Read, reader.extent);
+    let schedule = launches.example(604, &read, act(write.by, Mode::Write, write.extent), findings);
+    findings.push(found.region(region(trace, &write.extent)).hint(hint).schedule(schedule));
     findings.repairs.closing_handshake = true;
 }
 

@@ -143,6 +143,11 @@ impl<'p> Trace<'p> {
         self.first_block[at]..self.first_block[at + 1]
     }
 
+    /// The block of a step.
+    pub(super) fn block_of(&self, step: usize) -> usize {
+        self.blocks.partition_point(|block| block.steps.end <= step)
+    }
+
     /// The number of a channel that a block names by position.
     pub(super) fn channel(&self, block: usize, via: Via, position: u32) -> Option<ChannelId> {
         let BlockTrace { rank, block, .. } = self.blocks[block];

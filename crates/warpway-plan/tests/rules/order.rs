@@ -94,6 +94,9 @@ macro_rules! ops {
     ($($op:expr),* $(,)?) => { Value::Array(vec![$($op),*]) };
 }
 
+// Behind the macro, which it uses.
+mod schedules;
+
 fn both(lists: &[&Value]) -> Value {
     Value::Array(lists.iter().flat_map(|list| list.as_array().unwrap().clone()).collect())
 }
@@ -146,11 +149,18 @@ fn v502_worked_example() {
     }
     let report = serde_json::to_value(verify(&plan, &strict())).unwrap();
     let found = |rank: u32| {
+        let peer = 1 - rank;
         json!({"rule": "V502", "severity": "error",
-            "where": [{"rank": rank, "tb": 0, "op": [0]}, {"rank": rank, "tb": 1, "op": [3]}],
-            "region": {"rank": rank, "buffer": "o", "chunks": [rank, rank + 1]},
-            "message": "write by copy and read by put are not ordered",
-            "hint": "add a barrier of blocks 0 and 1 before the put, or a semaphore released after the copy and acquired before the put"})
+        "where": [{"rank": rank, "tb": 0, "op": [0]}, {"rank": rank, "tb": 1, "op": [3]}],
+        "region": {"rank": rank, "buffer": "o", "chunks": [rank, rank + 1]},
+        "message": "write by copy and read by put are not ordered",
+        "hint": "add a barrier of blocks 0 and 1 before the put, or a semaphore released after the copy and acquired before the put",
+        "schedule": [
+            format!("rank {peer} tb 1 op 0 `rlxsignal` on memory channel {peer}->{rank} #0"),
+            format!("rank {rank} tb 1 op 1 `rlxwait` on memory channel {peer}->{rank} #0"),
+            format!("rank {rank} tb 1 op 3 `put` reads o[{rank}..{end}]", end = rank + 1),
+            format!("rank {rank} tb 0 op 0 `copy` writes o[{rank}..{end}] (nothing makes it come first)", end = rank + 1),
+        ]})
     };
     let expected = json!({"verdict": "reject", "diagnostics": [found(0), found(1),
         {"rule": "V708", "severity": "info", "where": [], "message": "result not evaluated"}]});
