@@ -51,7 +51,8 @@ fn subsets_of_the_rules() {
     assert_eq!(refused.report.diagnostics[0].rule, Rule(302));
     assert_eq!(
         refused.to_string(),
-        "plan \"ag2_ok\" is not accepted: 1 error: V302 rank 0 tb 0 op 9: 3 signals, but 2 waits on memory channel 0->1 #0"
+        "plan \"ag2_ok\" is not accepted: 1 error: V302 rank 0 tb 0 op 9: 3 signals, but 2 waits on memory channel 0->1 #0; \
+         hint: each signal needs one wait; what is left over is taken by the next launch"
     );
     let verified = VerifiedPlan::new(all_gather(), &some).unwrap();
     assert_eq!(verified.plan(), &all_gather());
