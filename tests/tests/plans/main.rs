@@ -6,8 +6,11 @@
     reason = "a test ends where something is wrong"
 )]
 
+mod coverage;
 mod faults;
+mod floats;
 mod refusals;
+mod repairs;
 mod results;
 mod rig;
 mod sized;

@@ -52,12 +52,18 @@ fn plans_of_mscclpp() {
 }
 
 /// Every fold of the plan with another operator.
-fn with_operator(mut plan: Plan, op: ReduceOp) -> Plan {
+pub(crate) fn with_operator(mut plan: Plan, op: ReduceOp) -> Plan {
     for operation in plan.ranks.iter_mut().flat_map(|r| &mut r.blocks).flat_map(|b| &mut b.operations) {
-        if let Action::Data(data) = &mut operation.action
-            && let Some(fold) = &mut data.fold
-        {
-            fold.op = op;
+        let operations = match &mut operation.action {
+            Action::Pipeline(pipeline) => &mut pipeline.body[..],
+            _ => std::slice::from_mut(operation),
+        };
+        for operation in operations {
+            if let Action::Data(data) = &mut operation.action
+                && let Some(fold) = &mut data.fold
+            {
+                fold.op = op;
+            }
         }
     }
     if matches!(op, ReduceOp::Prod | ReduceOp::Avg) {

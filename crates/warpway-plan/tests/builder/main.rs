@@ -4,6 +4,7 @@
 mod algorithms;
 mod defects;
 mod fusion;
+mod golden;
 mod growth;
 mod numbering;
 mod property;

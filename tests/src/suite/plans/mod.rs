@@ -1,11 +1,14 @@
 //! What plans compute, bit for bit: launches between canaries, compared with an oracle.
 
+mod operations;
 mod oracle;
 
 use warpway::plan::{Collective, Plan, Repairs, testing};
 use warpway::{Buffer, BufferView, Communicator, DataType, PacketFormat, PlanLaunch, PreparedPlan, Result};
 
 use super::wrong;
+
+pub use operations::operations;
 
 /// Bytes around every buffer that nobody may touch.
 const MARGIN: u64 = 192;
@@ -15,10 +18,16 @@ pub const ELEMENTS: [u64; 5] = [0, 1, 3, 17, 4095];
 
 /// All algorithms that the plans' crate has for tests, at every size.
 pub fn algorithms(comm: &Communicator) -> Result<()> {
-    let prepared = prepare_all(comm)?;
+    let mut prepared = prepare_all(comm)?;
+    if comm.n_ranks() == 2 {
+        let plans = operations();
+        let more = plans.iter().map(|plan| comm.prepare_unverified(plan, &Repairs::default()));
+        prepared.extend(more.collect::<Result<Vec<_>>>()?);
+    }
     for elements in ELEMENTS {
-        for prepared in &prepared {
-            launch(comm, prepared, &Message::new(elements, DataType::Float32))?;
+        for packets in [PacketFormat::Ll16, PacketFormat::Ll8] {
+            let message = Message { packets, ..Message::new(elements, DataType::Float32) };
+            prepared.iter().try_for_each(|prepared| launch(comm, prepared, &message))?;
         }
     }
     comm.barrier()
