@@ -1,6 +1,8 @@
 //! One small plan per operation of the format, two ranks each, written in the format itself: what the builder's passes
 //! would join stays apart.
 
+use std::slice::from_ref;
+
 use serde_json::{Value, json};
 use warpway::plan::Plan;
 
@@ -125,14 +127,14 @@ fn raw() -> Vec<Plan> {
     let (i, o, s) = (local("i", 0), local("o", 0), local("s", 0));
     let add = || both_inputs("re", local("s", 0), &[local("o", 0)], "none");
     let one = |name, body: Vec<Value>| Sketch::new(name, 1).plan(|_| vec![between(&body)]);
-    let put = data("put", "memory", &[i.clone()], &[far("s", 0)]);
-    let copy = data("copy", "none", &[i.clone()], &[s.clone()]);
-    let staged = [&[copy.clone()], &meet()[..], &[both_inputs("rre", far("s", 0), &[o.clone()], "memory")]];
+    let put = data("put", "memory", from_ref(&i), &[far("s", 0)]);
+    let copy = data("copy", "none", from_ref(&i), from_ref(&s));
+    let staged = [from_ref(&copy), &meet()[..], &[both_inputs("rre", far("s", 0), from_ref(&o), "memory")]];
     let blocks = |_| {
         let pass = json!({"name": "barrier", "barrier_id": 0, "num_threadblocks": 2});
         // The second block sends what the first has staged.
         let second = [
-            &[pass.clone()],
+            from_ref(&pass),
             &meet()[..],
             &[data("put", "memory", &[local("s", 0)], &[far("s", 1)])],
             &meet(),
@@ -179,9 +181,9 @@ fn by_proxy() -> Vec<Plan> {
 fn packets() -> Vec<Plan> {
     let (i, o) = (local("i", 0), local("o", 0));
     let sketch = |name, chunks| Sketch { double: true, ..Sketch::new(name, chunks) };
-    let pack = data("ppkt", "memory", &[i.clone()], &[far("s", 0)]);
+    let pack = data("ppkt", "memory", from_ref(&i), &[far("s", 0)]);
     let add = |slot| both_inputs("repkt", local("s", slot), &[local("o", 0)], "none");
-    let own = data("cpkt", "none", &[i.clone()], &[local("s", 0)]);
+    let own = data("cpkt", "none", from_ref(&i), &[local("s", 0)]);
     let forward = |name, via| data(name, via, &[local("s", 0)], &[far("s", 1)]);
     let unpack = |slot, to| data("upkt", "none", &[local("s", slot)], &[local("o", to)]);
     let one = |name, body: &[Value]| sketch(name, 1).plan(|_| vec![body.to_vec()]);
