@@ -61,6 +61,13 @@ impl Communicator {
     }
 }
 
+/// All of it.
+impl<'a, T> From<&'a Buffer<T>> for BufferView<'a> {
+    fn from(buffer: &'a Buffer<T>) -> Self {
+        buffer.view()
+    }
+}
+
 impl<T> Buffer<T> {
     /// All of it, for the launch of a plan.
     pub fn view(&self) -> BufferView<'_> {

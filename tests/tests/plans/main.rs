@@ -15,3 +15,4 @@ mod results;
 mod rig;
 mod sized;
 mod sized_scratch;
+mod staged;

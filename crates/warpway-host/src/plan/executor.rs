@@ -19,6 +19,7 @@ use super::control::Control;
 use super::identity::{Announced, Identity};
 use super::prepared::{Known, PreparedPlan};
 use super::setup::{self, BlockObjects};
+use super::stage::Stages;
 use crate::launcher::{Launcher, MAX_BLOCKS};
 
 /// Limits of an executor.
@@ -66,6 +67,8 @@ pub(super) struct Shared {
     pub(super) control: Control,
     /// Number of the last launch; held while one runs.
     pub(super) launches: Mutex<u64>,
+    /// Used while `launches` is held.
+    pub(super) stages: Mutex<Stages>,
     connections: Mutex<BTreeMap<u32, Connection>>,
     service: OnceLock<ProxyService>,
 }
@@ -88,8 +91,16 @@ impl PlanExecutor {
             .into());
         }
         let control = Control::new(&comm, config.setup_timeout.start())?;
-        let (launches, connections, service) = (Mutex::default(), Mutex::default(), OnceLock::new());
-        Ok(Self(Arc::new(Shared { comm, launcher, config, control, launches, connections, service })))
+        Ok(Self(Arc::new(Shared {
+            comm,
+            launcher,
+            config,
+            control,
+            launches: Mutex::default(),
+            stages: Mutex::default(),
+            connections: Mutex::default(),
+            service: OnceLock::new(),
+        })))
     }
 
     /// Sets up a plan that has been verified, and what its repairs need. Collective.

@@ -36,7 +36,7 @@ pub(super) struct Announced {
 
 impl Announced {
     /// Bytes of the name that are sent.
-    const NAME: usize = 54;
+    const NAME: usize = 62;
     pub(super) const BYTES: usize = 32 + 8 + 2 + Self::NAME;
 
     pub(super) fn to_bytes(&self) -> [u8; Self::BYTES] {

@@ -110,7 +110,7 @@ impl Prepared {
 
     /// Makes this rank's buffers known to the ranks that touch them.
     fn publish(&self, launch: &PlanLaunch<'_>) -> Result<[Option<Publication>; 2]> {
-        let publish = |view: &BufferView<'_>, users: &[u32]| match view.memory {
+        let publish = |view: &BufferView<'_>, users: &[u32]| match view.memory() {
             Some(memory) if view.bytes > 0 && !users.is_empty() => {
                 self.shared.comm.publish_to(memory, users).map(Some)
             }
@@ -189,7 +189,7 @@ impl Prepared {
             }
             if rank == shared.comm.rank() {
                 let view = if buffer == BufferKind::Input { launch.input } else { launch.output };
-                let memory = view.memory.cloned();
+                let memory = view.memory().cloned();
                 return Ok(memory.map(|memory| Place { memory, offset: view.offset, id: None }));
             }
             let record = owners.iter().find(|(owner, _)| *owner == rank).map(|(_, record)| record);

@@ -6,6 +6,7 @@
 //! | `setup.rs`, `roles.rs` | which channels, barriers and peers it needs |
 //! | `prepared.rs`, `request.rs`, `ready.rs`, `launching.rs` | what happens at a launch, in order |
 //! | `control.rs`, `record.rs`, `slots.rs` | how ranks know of each other's launches |
+//! | `stage.rs` | buffers that peers cannot map |
 //! | `rows.rs` | sizes that come at launch |
 //! | `scratch.rs` | areas, halves and epochs |
 //! | `compile.rs`, `program.rs` | what each block does, with all sizes worked out |
@@ -34,6 +35,7 @@ mod rows;
 mod scratch;
 mod setup;
 mod slots;
+mod stage;
 mod transfer;
 mod waiting;
 

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use warpway_core::Result;
 use warpway_core::trace::Operation;
-use warpway_plan::{Action, ChunkTable, Geometry, MessageLayout, Plan, ReduceOp, SizeRows};
+use warpway_plan::{
+    Action, BufferKind, ChunkTable, Collective, Geometry, MessageLayout, Plan, ReduceOp, SizeRows,
+};
 
 use super::executor::{Contract, Shared, lock};
 use super::identity::Identity;
@@ -14,6 +16,7 @@ use super::roles::Roles;
 use super::rows::{self, RowMemory};
 use super::scratch::Scratch;
 use super::setup::{BlockObjects, Channels};
+use super::stage;
 
 /// A plan that every rank has set up. Cheap to clone; the last clone gives its channels and scratch back.
 #[derive(Clone)]
@@ -95,7 +98,8 @@ impl PreparedPlan {
     }
 
     /// Runs the plan once. Returns when this rank's part is done: its output is complete then, and its input may be
-    /// written again. All ranks launch the same plans in the same order.
+    /// written again. All ranks launch the same plans in the same order. Slices are copied (to a stage, and the result
+    /// from there); registered memory is not.
     ///
     /// # Errors
     /// `plan.launch` for sizes and buffers that the plan does not take: nothing has been launched then.
@@ -108,8 +112,29 @@ impl PreparedPlan {
         let mut launches = lock(&shared.launches);
         shared.comm.health().check_during(Operation::Launch)?;
         let ready = prepared.ready(launch)?;
+        let mut stages = lock(&shared.stages);
+        let staged = stages.enter(&shared.comm, launch, !prepared.fills_output())?;
         *launches += 1;
-        prepared.launch(*launches, launch, ready).inspect_err(|error| shared.fail(error))
+        prepared.launch(*launches, &staged, ready).inspect_err(|error| shared.fail(error))?;
+        let (_, result) = prepared.result(launch);
+        let (_, found) = prepared.result(&staged);
+        stage::leave(result, found)
+    }
+}
+
+impl Prepared {
+    /// True if every byte of this rank's output is known to be written.
+    fn fills_output(&self) -> bool {
+        use Collective::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, SendRecv};
+        let everywhere = matches!(
+            self.plan.collective,
+            AllGather | AllReduce | AllToAll | Broadcast | ReduceScatter | SendRecv
+        );
+        // A plan in place may name the output only: then it holds the input, too.
+        let rank = self.shared.comm.rank();
+        let apart = !self.geometry.in_place() || self.geometry.chunks(rank, BufferKind::Input) > 0;
+        // Between sized chunks there may be other bytes.
+        everywhere && apart && self.contract.sizes.is_some() && !self.geometry.is_sized()
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use warpway_core::execution::ExecutionError;
 use warpway_core::{Error, Result};
 use warpway_plan::{
-    Alias, ChunkTable, Extent, LayoutError, LayoutRequest, MessageSizes, RankPlan, SizeRows, Topology,
+    Alias, BufferKind, ChunkTable, Extent, LayoutError, LayoutRequest, MessageSizes, RankPlan, SizeRows,
+    Topology,
 };
 
 use super::compile::compile;
@@ -157,15 +158,24 @@ impl Prepared {
     fn check_memory(&self, launch: &PlanLaunch<'_>) -> Result<()> {
         let PlanLaunch { input, output, .. } = launch;
         for (name, view) in [("input", input), ("output", output)] {
-            let Some(memory) = view.memory.filter(|_| view.bytes > 0) else {
-                if view.bytes > 0 {
-                    return Err(self.usage(format!("the {name} has {} bytes and no memory", view.bytes)));
-                }
-                continue;
-            };
-            memory.check_range("plan launch", view.offset, view.bytes)?;
+            if !view.check()? {
+                return Err(self.usage(format!("the {name} has {} bytes and no memory", view.bytes)));
+            }
+        }
+        let (name, result) = self.result(launch);
+        if result.bytes > 0 && result.is_read_only() {
+            return Err(self.usage(format!("the {name} is to hold the result, and may only be read")));
         }
         Ok(())
+    }
+
+    /// Where the caller looks for the result: plans in place may do without an output.
+    pub(super) fn result<'v>(&self, launch: &'v PlanLaunch<'_>) -> (&'static str, &'v BufferView<'v>) {
+        let rank = self.shared.comm.rank();
+        match self.geometry.in_place() && self.geometry.chunks(rank, BufferKind::Output) == 0 {
+            true => ("input", &launch.input),
+            false => ("output", &launch.output),
+        }
     }
 
     /// Buffers must lie in each other exactly as the plan says, or be apart.

@@ -1,6 +1,9 @@
 //! What a launch brings: buffers, type of the elements, format of packets.
 
-use warpway_core::memory::RegisteredMemory;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use warpway_core::memory::{Element, MemoryError, RegisteredMemory};
 use warpway_plan::{DataType, SizeRows};
 
 /// One launch of a prepared plan.
@@ -20,7 +23,12 @@ pub struct PlanLaunch<'a> {
 
 impl<'a> PlanLaunch<'a> {
     /// With packets of 8 bytes of data.
-    pub fn new(input: BufferView<'a>, output: BufferView<'a>, data_type: DataType) -> Self {
+    pub fn new(
+        input: impl Into<BufferView<'a>>,
+        output: impl Into<BufferView<'a>>,
+        data_type: DataType,
+    ) -> Self {
+        let (input, output) = (input.into(), output.into());
         Self { input, output, data_type, packets: PacketFormat::Ll16, sizes: None }
     }
 
@@ -35,21 +43,45 @@ impl<'a> PlanLaunch<'a> {
     }
 }
 
-/// Bytes of a registered memory of this rank, or none at all.
+/// Bytes of this rank: of a registered memory, which peers map; of a slice, which the launch copies to a stage before
+/// it begins and, if it is the output, from there when it has ended; or none at all. Ranks need not choose alike.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BufferView<'a> {
-    pub(super) memory: Option<&'a RegisteredMemory>,
+    source: Source<'a>,
     pub(super) offset: u64,
     pub(super) bytes: u64,
 }
 
+#[derive(Debug, Clone, Copy, Default)]
+enum Source<'a> {
+    #[default]
+    None,
+    Memory(&'a RegisteredMemory),
+    /// Copies of a view are copies of its address. What they do with it is ordered: a view stays in its thread,
+    /// since the address does.
+    Slice {
+        first: NonNull<u8>,
+        bytes: u64,
+        writable: bool,
+        borrowed: PhantomData<&'a mut [u8]>,
+    },
+}
+
 impl<'a> BufferView<'a> {
     /// No bytes.
-    pub const EMPTY: Self = Self { memory: None, offset: 0, bytes: 0 };
+    pub const EMPTY: Self = Self { source: Source::None, offset: 0, bytes: 0 };
 
     /// `bytes` bytes from byte `offset` on; checked at the launch.
     pub fn new(memory: &'a RegisteredMemory, offset: u64, bytes: u64) -> Self {
-        Self { memory: Some(memory), offset, bytes }
+        Self { source: Source::Memory(memory), offset, bytes }
+    }
+
+    /// `bytes` bytes from byte `offset` of this view on; checked at the launch. For plans that work in place.
+    pub fn part(self, offset: u64, bytes: u64) -> Self {
+        // Beyond this view, though perhaps within its memory: too many bytes for any.
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        let offset = self.offset.saturating_add(offset);
+        Self { offset, bytes: if inside { bytes } else { u64::MAX }, ..self }
     }
 
     /// How many bytes.
@@ -57,10 +89,70 @@ impl<'a> BufferView<'a> {
         self.bytes
     }
 
+    pub(super) fn memory(&self) -> Option<&'a RegisteredMemory> {
+        match self.source {
+            Source::Memory(memory) => Some(memory),
+            Source::None | Source::Slice { .. } => None,
+        }
+    }
+
+    /// The first byte, if it is plain memory. Mapped for the view's bytes, once they have been checked.
+    pub(super) fn slice(&self) -> Option<NonNull<u8>> {
+        match self.source {
+            // Wrapping: whether the offset is inside is known only when it has been checked.
+            Source::Slice { first, .. } => NonNull::new(first.as_ptr().wrapping_add(self.offset as usize)),
+            Source::None | Source::Memory(_) => None,
+        }
+    }
+
+    /// True for slices that may only be read.
+    pub(super) fn is_read_only(&self) -> bool {
+        matches!(self.source, Source::Slice { writable: false, .. })
+    }
+
     /// First byte in this process; `None` if there is none.
     pub(super) fn address(&self) -> Option<u64> {
-        let data = self.memory?.data()?;
-        (data.as_ptr() as u64).checked_add(self.offset)
+        match self.source {
+            Source::Memory(memory) => (memory.data()?.as_ptr() as u64).checked_add(self.offset),
+            Source::Slice { first, .. } => (first.as_ptr() as u64).checked_add(self.offset),
+            Source::None => None,
+        }
+    }
+
+    /// True if there is memory for every byte.
+    pub(super) fn check(&self) -> Result<bool, MemoryError> {
+        let (offset, size) = (self.offset, self.bytes);
+        match self.source {
+            _ if size == 0 => {}
+            Source::Memory(memory) => memory.check_range("plan launch", offset, size)?,
+            Source::Slice { bytes: limit, .. } => {
+                if offset.checked_add(size).is_none_or(|end| end > limit) {
+                    return Err(MemoryError::OutOfBounds { operation: "plan launch", offset, size, limit });
+                }
+            }
+            Source::None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn slice_of<T>(data: NonNull<[T]>, writable: bool) -> Self {
+        let bytes = data.len() as u64 * size_of::<T>() as u64;
+        let source = Source::Slice { first: data.cast(), bytes, writable, borrowed: PhantomData };
+        Self { source, offset: 0, bytes }
+    }
+}
+
+/// An input.
+impl<'a, T: Element> From<&'a [T]> for BufferView<'a> {
+    fn from(data: &'a [T]) -> Self {
+        Self::slice_of(NonNull::from(data), false)
+    }
+}
+
+/// An output, or both of a plan that works in place.
+impl<'a, T: Element> From<&'a mut [T]> for BufferView<'a> {
+    fn from(data: &'a mut [T]) -> Self {
+        Self::slice_of(NonNull::from(data), true)
     }
 }
 
