@@ -88,6 +88,9 @@ mod tests {
         assert_eq!(Announced::from_bytes(&short.to_bytes()), short);
         let long = Announced { identity, refused: false, name: format!("{}é", "x".repeat(61)) };
         assert_eq!(Announced::from_bytes(&long.to_bytes()).name, "x".repeat(61));
-        assert_eq!(short.to_string(), "plan \"ring\" (0001020304050607)");
+        let text = "plan \"ring\" (0001020304050607) with scratch chunks of 1099511627776 bytes";
+        assert_eq!(short.to_string(), text);
+        let fixed = Announced { identity: Identity { scratch_chunk: 0, ..identity }, ..short };
+        assert_eq!(fixed.to_string(), "plan \"ring\" (0001020304050607)");
     }
 }
