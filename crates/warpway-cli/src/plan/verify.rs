@@ -121,6 +121,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
                 verdict: Verdict::Reject,
                 roundings: None,
                 fold_roles: verify::FoldRoles::default(),
+                shareable_areas: verify::ShareableAreas::default(),
                 repairs: Repairs::default(),
                 sizes: None,
                 diagnostics,

@@ -6,7 +6,9 @@ use std::ops::Range;
 use super::fold_roles::FoldRoles;
 use super::options::Options;
 use super::policy::{self, Policy};
-use super::report::{Diagnostic, OpPath, Place, Region, Report, Rule, Severity, Sizes, Verdict};
+use super::report::{
+    Diagnostic, OpPath, Place, Region, Report, Rule, Severity, ShareableAreas, Sizes, Verdict,
+};
 use crate::ir::{Action, Location, Operation, Plan};
 use crate::repairs::Repairs;
 
@@ -32,6 +34,8 @@ pub(super) struct Findings {
     pub(super) roundings: Option<u32>,
     /// What averages ask of the folds.
     pub(super) fold_roles: FoldRoles,
+    /// As far as it was examined.
+    shareable_areas: Option<ShareableAreas>,
 }
 
 impl Findings {
@@ -83,9 +87,21 @@ impl Findings {
         self.errors.retain(|rule| !rules.contains(&rule.0));
     }
 
-    /// The errors of another examination.
-    pub(super) fn adopt_errors(&mut self, other: Self) {
+    /// What one run of the plan says of its scratch; it must hold in every run.
+    pub(super) fn areas_are(&mut self, areas: ShareableAreas) {
+        let all = self.shareable_areas.get_or_insert(areas);
+        (all.raw, all.packets) = (all.raw && areas.raw, all.packets && areas.packets);
+    }
+
+    /// The errors of an examination of the repaired plan, and what it says of the scratch.
+    pub(super) fn adopt(&mut self, other: Self) {
+        self.shareable_areas = other.shareable_areas;
+        self.discard(612..613);
         for diagnostic in other.kept {
+            if diagnostic.rule == Rule(612) {
+                self.kept.push(diagnostic);
+                continue;
+            }
             if diagnostic.severity == Severity::Error {
                 // What was only a warning before is not the same finding any more.
                 let places = diagnostic.places.iter().map(|p| (p.rank, p.block, p.op, p.item)).collect();
@@ -125,6 +141,7 @@ impl Findings {
             verdict,
             roundings: self.roundings,
             fold_roles: self.fold_roles,
+            shareable_areas: self.shareable_areas.filter(|_| accepted).unwrap_or_default(),
             repairs: if accepted { self.repairs } else { Repairs::default() },
             sizes: accepted.then_some(sizes),
             diagnostics: self.kept,

@@ -18,7 +18,7 @@
 //! | `in_place.rs` | where input and output lie if they are one memory |
 //! | `fold_roles.rs` | what an average asks of each fold |
 //! | `limits.rs`, `switch.rs` | what executors and devices hold: V8; multicast groups: V9 |
-//! | `clock.rs`, `counter.rs`, `order.rs`, `slots.rs` | what comes before what: synchronisation, packets |
+//! | `clock.rs`, `counter.rs`, `order.rs`, `order/requests.rs`, `slots.rs` | what comes before what: synchronisation, port requests, packets |
 //! | `cells.rs`, `races.rs`, `reuse.rs`, `packets.rs` | accesses without order: V5, V6 |
 //! | `path.rs`, `explain.rs` | why there is no order, and what would give it |
 //! | `causes.rs`, `counterexample.rs` | what a step needs; the steps that lead to a failure |
@@ -70,7 +70,7 @@ mod writers;
 
 pub use fold_roles::{FoldRole, FoldRoles};
 pub use options::{DeviceLimits, Goal, GoalFn, Options, Profile, Target};
-pub use report::{Diagnostic, OpPath, Place, Region, Report, Rule, Severity, Sizes, Verdict};
+pub use report::{Diagnostic, OpPath, Place, Region, Report, Rule, Severity, ShareableAreas, Sizes, Verdict};
 pub use rules::{RULES, RuleInfo, Standing, rules_page};
 pub use text::ReportText;
 pub use verified::{NotAccepted, VerifiedPlan};
@@ -92,7 +92,7 @@ pub fn verify(plan: &Plan, options: &Options<'_>) -> Report {
         // What is repaired must pass without more repairs.
         let strict = Options { profile: Profile::Strict, ..options.clone() };
         let (repaired, _) = examine(plan, &strict, &findings.repairs);
-        findings.adopt_errors(repaired);
+        findings.adopt(repaired);
     }
     findings.into_report(plan, sizes)
 }

@@ -3,14 +3,19 @@
 //! Synchronisation of a plan is deterministic (or counted so cautiously that it does not matter), so the edges
 //! found along one order are those of every order. What is said about edges is in the plan format, 10.3.
 
+mod requests;
+
 use std::collections::{BTreeMap, BTreeSet};
+
+use requests::Stream;
+pub(super) use requests::request_channel;
 
 use super::clock::{Knowledge, Position, RankSet, Thread, Time};
 use super::counter::{Counter, Post};
 use super::path::{Edge, Node, Paths};
 use super::schedule::{signalled, via_of};
 use super::trace::{ChannelId, NO_PARTNER, Trace};
-use crate::ir::{Action, BufferKind, ChannelType, DataKind, DataOperation, Via};
+use crate::ir::{Action, BufferKind, DataKind, DataOperation, Via};
 use crate::repairs::OperationPlace;
 
 /// Of one block.
@@ -30,17 +35,6 @@ struct Block {
 
 /// No thread has this number.
 const NO_THREAD: u32 = u32::MAX;
-
-/// The requests of one thread of a block to one port channel: they are pushed in program order.
-#[derive(Debug)]
-struct Stream {
-    block: usize,
-    thread: u32,
-    /// The segment of each request.
-    segments: Vec<Time>,
-    /// The node that stands for each, if paths are recorded.
-    nodes: Vec<Node>,
-}
 
 /// See the module's page.
 #[derive(Debug)]
@@ -258,25 +252,6 @@ impl<'t, 'p> Order<'t, 'p> {
         }
     }
 
-    /// Thread `thread` of a block pushes a request; returns its position and what comes before it.
-    pub(super) fn request(
-        &mut self,
-        block: usize,
-        step: usize,
-        thread: u32,
-        channel: ChannelId,
-    ) -> (Position, Knowledge) {
-        let known = self.known_to_thread(block, thread);
-        let node = self.paths.as_mut().map(|p| p.request(block, step, thread));
-        let at = self.stream(block, thread, channel);
-        let segment = self.blocks[block].segment;
-        let stream = &mut self.streams[at as usize];
-        stream.segments.push(segment);
-        stream.nodes.extend(node);
-        let time = stream.segments.len() as Time;
-        (Position { thread: self.trace.blocks.len() as Thread + at, time }, known)
-    }
-
     /// A step of a block has learned something that holds for all threads from the next segment on.
     pub(super) fn learn(&mut self, block: usize, knowledge: Knowledge) {
         self.blocks[block].pending.push(knowledge);
@@ -311,23 +286,11 @@ impl<'t, 'p> Order<'t, 'p> {
             all.extend(of.pending.iter().cloned());
         }
         if self.trace.repairs.flush_at_end {
-            let mut last = Vec::new();
-            for (at, stream) in (0..).zip(&self.streams) {
-                if self.trace.blocks[stream.block].rank == rank {
-                    let thread = self.trace.blocks.len() as Thread + at;
-                    last.push(Position { thread, time: stream.segments.len() as Time });
-                }
-            }
+            let last = self.all_requests(rank);
             let clock = Knowledge::default().clock.with(&last);
             all.push(Knowledge { clock, ..Knowledge::default() });
         }
         Knowledge::join_all(all)
-    }
-
-    /// The node of a request, if paths are recorded.
-    pub(super) fn request_node(&self, at: Position) -> Option<Node> {
-        let stream = (at.thread as usize).checked_sub(self.trace.blocks.len())?;
-        self.streams.get(stream)?.nodes.get((at.time as usize).checked_sub(1)?).copied()
     }
 
     fn next_segment(&mut self, block: usize) {
@@ -399,67 +362,6 @@ impl<'t, 'p> Order<'t, 'p> {
         }
     }
 
-    fn flush(&mut self, block: usize, step: usize, thread: u32, channel: ChannelId) {
-        let clock = Knowledge::default().clock.with(&self.earlier_requests(block, thread, channel));
-        if self.paths.is_some() {
-            let requests = self.request_nodes(block, thread, channel);
-            if let Some(paths) = self.paths.as_mut() {
-                let node = paths.wait(block, step, thread);
-                requests.into_iter().for_each(|request| paths.link(request, node, Edge::Sure));
-            }
-        }
-        self.thread_learns(block, thread, Knowledge { clock, ..Knowledge::default() });
-    }
-
-    /// The requests to a channel that were certainly pushed before `thread` of `block` does something now: its
-    /// own, those of the block's earlier segments, those of other blocks' segments that are over.
-    fn earlier_requests(&self, block: usize, thread: u32, channel: ChannelId) -> Vec<Position> {
-        let mut earlier = Vec::new();
-        for at in self.streams_of.get(&channel).into_iter().flatten() {
-            let count = self.earlier_of_stream(block, thread, *at);
-            if count > 0 {
-                let thread = self.trace.blocks.len() as Thread + at;
-                earlier.push(Position { thread, time: count as Time });
-            }
-        }
-        earlier
-    }
-
-    fn earlier_of_stream(&self, block: usize, thread: u32, at: u32) -> usize {
-        let (stream, of) = (&self.streams[at as usize], &self.blocks[block]);
-        if stream.block == block && stream.thread == thread {
-            return stream.segments.len();
-        }
-        let over = match stream.block == block {
-            true => of.segment - 1,
-            false => of.base.clock.get(stream.block as Thread).unwrap_or(0),
-        };
-        stream.segments.partition_point(|segment| *segment <= over)
-    }
-
-    fn request_nodes(&self, block: usize, thread: u32, channel: ChannelId) -> Vec<Node> {
-        let mut nodes = Vec::new();
-        for at in self.streams_of.get(&channel).into_iter().flatten() {
-            let count = self.earlier_of_stream(block, thread, *at);
-            nodes.extend(self.streams[*at as usize].nodes.iter().take(count));
-        }
-        nodes
-    }
-
-    fn stream(&mut self, block: usize, thread: u32, channel: ChannelId) -> u32 {
-        let of_channel = self.streams_of.entry(channel).or_default();
-        let found = of_channel.iter().copied().find(|at| {
-            let stream = &self.streams[*at as usize];
-            (stream.block, stream.thread) == (block, thread)
-        });
-        found.unwrap_or_else(|| {
-            let at = self.streams.len() as u32;
-            of_channel.push(at);
-            self.streams.push(Stream { block, thread, segments: Vec::new(), nodes: Vec::new() });
-            at
-        })
-    }
-
     /// What a block gives away in its current segment: everything but the segment itself.
     pub(super) fn published(&mut self, block: usize) -> Knowledge {
         let of = &mut self.blocks[block];
@@ -518,15 +420,4 @@ fn owners(trace: &Trace<'_>) -> Vec<RankSet> {
         }
     }
     owners.into_iter().map(|set| RankSet::of(set.into_iter())).collect()
-}
-
-/// The channel of a port request: one per item, or one per destination of an operation that joins.
-pub(super) fn request_channel(
-    trace: &Trace<'_>,
-    block: usize,
-    data: &DataOperation,
-    thread: u32,
-) -> Option<ChannelId> {
-    debug_assert_eq!(data.channel_type, Some(ChannelType::Port));
-    trace.channel(block, Via::Port, *data.channels.get(thread as usize)?)
 }

@@ -21,6 +21,9 @@ pub struct Report {
     /// What averages ask of the folds; for executors.
     #[serde(skip)]
     pub fold_roles: FoldRoles,
+    /// The scratch that an accepted plan may share with other plans; for executors.
+    #[serde(skip)]
+    pub shareable_areas: ShareableAreas,
     /// What the executor adds to an accepted plan; empty under the strict profile.
     #[serde(serialize_with = "repairs", skip_serializing_if = "Repairs::is_empty")]
     pub repairs: Repairs,
@@ -52,6 +55,16 @@ impl Report {
             (Verdict::Reject, errors) => format!("{errors} errors, the first: {first}"),
         }
     }
+}
+
+/// Areas of scratch in which a plan alone, with its repairs, makes every rank know that every peer has finished the
+/// epoch before (V612). What was not examined is not shareable; an area that the plan does not use is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct ShareableAreas {
+    /// That of raw data.
+    pub raw: bool,
+    /// That of packets.
+    pub packets: bool,
 }
 
 /// Message sizes for which a proof holds.

@@ -15,7 +15,7 @@ use super::findings::Findings;
 use super::options::Options;
 use super::packets::region;
 use super::races::Replay;
-use super::report::{Diagnostic, Place};
+use super::report::{Diagnostic, Place, ShareableAreas};
 use super::scale::Cut;
 use super::slots::Write;
 use super::trace::Trace;
@@ -34,7 +34,7 @@ pub(super) fn check(
 ) {
     // With a closing handshake every rank has ended before any starts again.
     if trace.repairs.closing_handshake {
-        return;
+        return findings.areas_are(ShareableAreas { raw: true, packets: true });
     }
     let launches = Launches { double: trace.plan().double_scratch, ends: &replay.ends, example };
     if options.checks(5) {
@@ -205,6 +205,7 @@ fn sharing(trace: &Trace<'_>, launches: &Launches<'_>, replay: &Replay<'_, '_>, 
         used[1] = true;
         write.known.iter().for_each(|k| meet(Form::Packets, write.by.block, &k.knowledge.executed));
     }
+    let mut shareable = ShareableAreas { raw: true, packets: true };
     for (form, used) in [Form::Raw, Form::Packets].into_iter().zip(used) {
         let knows = |rank: u32| match (launches.double, launches.ends.get(rank as usize)) {
             (true, Some(end)) if form == Form::Raw => Some(&end.started),
@@ -216,11 +217,16 @@ fn sharing(trace: &Trace<'_>, launches: &Launches<'_>, replay: &Replay<'_, '_>, 
             (0..n_ranks).find(|peer| *peer != rank && !known.contains(*peer)).map(|peer| (rank, peer))
         });
         if let Some((rank, peer)) = gap {
-            let area = if form == Form::Raw { "raw" } else { "packet" };
+            let (area, is_shareable) = match form {
+                Form::Raw => ("raw", &mut shareable.raw),
+                Form::Packets => ("packet", &mut shareable.packets),
+            };
+            *is_shareable = false;
             let message = format!(
                 "the {area} scratch is not for other plans: rank {rank} does not know that rank {peer} is done with the launch before"
             );
             findings.push(Diagnostic::info(612, message).at(Place::rank(rank)));
         }
     }
+    findings.areas_are(shareable);
 }

@@ -6,7 +6,7 @@ use warpway_plan::{
     RemoteBuffer, testing,
 };
 
-use super::{all_gather, block, breaks, channels, data, findings, local, only, pipeline, strict};
+use super::{all_gather, block, breaks, channels, data, findings, lines, local, only, pipeline, strict};
 
 /// The first put of the all-gather.
 const PUT: (usize, usize, usize) = (0, 0, 4);
@@ -170,6 +170,15 @@ fn chunk_counts_of_the_collective() {
     assert_eq!(
         broken(Collective::AllToAll, [(3, 3), (3, 3)]),
         "V209 rank 0: alltoall of 2 ranks needs a whole number of chunks for each of 2 blocks, but the input has 3"
+    );
+    // In place the input would not be a part of the output.
+    let mut plan = all_gather();
+    plan.in_place = true;
+    (plan.ranks[0].output_chunks, plan.ranks[1].output_chunks) = (4, 4);
+    assert_eq!(
+        lines(&verify(&plan, &strict()))[0],
+        "V209 rank 0: the output has 4 chunks, 2 for each block, but rank 0 has 1: the ranks disagree on the size of a \
+         chunk"
     );
     let mut plan = all_gather();
     plan.collective = Collective::Custom;

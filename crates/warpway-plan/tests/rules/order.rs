@@ -1,7 +1,9 @@
 //! Races (V5) and packets (V6): a plan of two ranks per rule, and the least change that puts it right.
 
 use serde_json::{Value, json};
-use warpway_plan::verify::{Options, Profile, Report, Rule, Severity, Target, Verdict, verify};
+use warpway_plan::verify::{
+    Options, Profile, Report, Rule, Severity, ShareableAreas, Target, Verdict, verify,
+};
 use warpway_plan::{Action, Plan, testing};
 
 use super::{all_gather, block, findings, relax, strict};
@@ -327,16 +329,31 @@ fn v509() {
 
 #[test]
 fn v612() {
-    let notes = |plan: &Plan| {
-        let report = order(plan, &strict());
-        report.diagnostics.iter().filter(|d| d.rule == Rule(612)).count()
+    let shared = |plan: &Plan, options: &Options<'_>| {
+        let report = order(plan, options);
+        let notes = report.diagnostics.iter().filter(|d| d.rule == Rule(612)).count();
+        let ShareableAreas { raw, packets } = report.shareable_areas;
+        (notes, raw, packets)
     };
     // The one that only answers never hears that the other is done.
-    assert_eq!(notes(&scratch_plan(&[0], false, true)), 1);
+    assert_eq!(shared(&scratch_plan(&[0], false, true), &strict()), (1, false, true));
     let mut known = all_gather_through_scratch();
-    assert_eq!(notes(&known), 0);
+    assert_eq!(shared(&known, &strict()), (0, true, true));
     known.double_scratch = true;
-    assert_eq!(notes(&known), 0);
+    assert_eq!(shared(&known, &strict()), (0, true, true));
+    // With double buffering, packets that come back tell enough by the end; without, the plan is rejected.
+    let exchange =
+        ops![memory("ppkt", local("i", 0), remote(2, 0)), op("upkt", local("s", 0), local("o", 0))];
+    let exchange = |double: bool| {
+        packets(exchange.clone(), exchange.clone(), json!({"use_double_scratch_buffer": double}))
+    };
+    assert_eq!(shared(&exchange(true), &strict()), (0, true, true));
+    assert_eq!(shared(&exchange(false), &strict()), (0, false, false));
+    // Behind a closing handshake every area is free.
+    assert_eq!(shared(&exchange(false), &Options::default()), (0, true, true));
+    // What was not examined is not claimed.
+    let few = Options { checks: vec![5], ..strict() };
+    assert_eq!(verify(&known, &few).shareable_areas, ShareableAreas::default());
 }
 
 /// Opening and closing pairs that order data around the use of scratch.
