@@ -129,6 +129,19 @@ fn small_packets() {
     check(&folding(3, ReduceOp::Sum), &messages);
 }
 
+/// Few elements leave chunks empty: nobody waits for their packets, so packets alone no longer keep a rank from
+/// running ahead of its peers.
+#[test]
+fn many_launches_with_empty_chunks() {
+    let plans = [testing::all_reduce_packets(4).unwrap(), testing::all_reduce_packets(3).unwrap()];
+    for plan in plans {
+        let messages: Vec<Message> = (0..500)
+            .map(|turn: u64| Message { seed: turn * 977, ..Message::new(5, DataType::Int32) })
+            .collect();
+        check(&[plan], &messages);
+    }
+}
+
 /// Launches of unequal sizes and packet formats in turn: slots move, epochs go on.
 #[test]
 fn many_launches_in_a_row() {

@@ -152,15 +152,17 @@ impl Prepared {
         if scratch.must_clear() {
             scratch.clear();
         }
-        let (chunk_bytes, counted) = match ready {
-            Ready::Compiled(compiled) => (compiled.layout.scratch_chunk_bytes(), false),
+        let (chunk_bytes, may_be_empty) = match ready {
+            Ready::Compiled(compiled) => {
+                (compiled.layout.scratch_chunk_bytes(), compiled.layout.block_bytes().is_some())
+            }
             Ready::Rows(..) => (self.geometry.scratch_chunk().unwrap_or(0), true),
         };
         let grows = scratch.must_grow(&self.geometry, chunk_bytes);
         // Chunks lie elsewhere than in the last launch: a peer that still runs that one must not be met.
         let moves = scratch.moves(chunk_bytes, launch.packets.payload());
         // Nobody waits for the packets of an empty chunk: what a plan knows from packets, it does not know then.
-        let unheard = counted && self.geometry.uses_packets();
+        let unheard = may_be_empty && self.geometry.uses_packets();
         if grows || moves || unheard || self.contract.repairs.start_handshake {
             for peer in &self.roles.peers {
                 started(waiting, *peer)?;
