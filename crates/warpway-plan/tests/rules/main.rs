@@ -1,6 +1,7 @@
 //! What the verifier says: a plan per rule that breaks it, beside one that differs in little and is accepted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod brute_force;
 mod counts;
 mod deadlocks;
 mod form;
