@@ -1,27 +1,17 @@
 //! The correct plans that everything starts from.
 
-use std::path::PathBuf;
-
 use warpway_plan::{Plan, testing};
 
 use crate::generator::generate;
+use crate::shared_plans;
 
 /// Not clean in the strict sense: its multicast data is exchanged under relaxed pairs.
 pub(crate) const NOT_CLEAN: &str = "allreduce_nvls";
 
-/// The plans of MSCCL++ that lie beside the checkout; nothing, with a message, where they are missing.
+/// The plans of MSCCL++ that lie beside the checkout; nothing where they are missing.
 pub(crate) fn shared() -> Vec<Plan> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/plans");
-    let folder = std::env::var_os("WARPWAY_PLANS").map_or_else(|| PathBuf::from(beside), PathBuf::from);
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        assert!(std::env::var_os("CI").is_none(), "{} is missing", folder.display());
-        eprintln!("skipped: {} is missing; set WARPWAY_PLANS", folder.display());
-        return Vec::new();
-    };
-    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-    paths.sort();
-    paths.iter().map(|path| Plan::from_json(&std::fs::read(path).unwrap()).unwrap().plan).collect()
+    let texts = shared_plans::by_name().into_iter();
+    texts.map(|(_, text)| Plan::from_json(text.as_bytes()).unwrap().plan).collect()
 }
 
 /// Those of them that need no repairs.

@@ -11,4 +11,6 @@ mod machine;
 mod mutator;
 mod planted;
 mod random;
+#[path = "../support/shared_plans.rs"]
+mod shared_plans;
 mod sketch;

@@ -10,6 +10,8 @@ mod numbering;
 mod property;
 mod refusals;
 mod shared;
+#[path = "../support/shared_plans.rs"]
+mod shared_plans;
 mod show;
 mod sized;
 mod synchronisation;

@@ -5,16 +5,14 @@ use warpway_plan::{
     ProgramOptions, Protocol, ReduceOp, Reduction, Style, ThreadBlockGroup,
 };
 
+use crate::shared_plans;
+
 /// The text of a shared plan; `None`, with a message, where the folder is missing.
 fn shared(name: &str) -> Option<String> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/plans");
-    let folder = std::env::var_os("WARPWAY_PLANS").map_or_else(|| beside.into(), std::path::PathBuf::from);
-    if !folder.is_dir() {
-        assert!(std::env::var_os("CI").is_none(), "{} is missing", folder.display());
-        eprintln!("skipped: {} is missing; set WARPWAY_PLANS", folder.display());
-        return None;
-    }
-    Some(std::fs::read_to_string(folder.join(name).with_extension("json")).unwrap())
+    let mut plans = shared_plans::by_name();
+    let at = plans.iter().position(|(of, _)| of == name);
+    assert!(at.is_some() || plans.is_empty(), "no shared plan {name}");
+    at.map(|at| plans.swap_remove(at).1)
 }
 
 fn program(name: &str, shape: CollectiveShape, packets: bool) -> Program {

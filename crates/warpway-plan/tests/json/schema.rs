@@ -111,7 +111,7 @@ fn check(value: &Value) -> Result<(), String> {
 
 #[test]
 fn shared_plans_fit() {
-    for (name, text) in shared_plans() {
+    for (name, text) in shared_plans::by_name() {
         assert_eq!(check(&serde_json::from_str(&text).unwrap()), Ok(()), "{name}");
     }
 }

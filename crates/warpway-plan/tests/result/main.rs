@@ -9,3 +9,5 @@ mod large;
 mod order;
 mod pieces;
 mod program;
+#[path = "../support/shared_plans.rs"]
+mod shared_plans;

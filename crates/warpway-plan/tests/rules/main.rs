@@ -10,6 +10,8 @@ mod nonsense;
 mod order;
 mod report;
 mod shared;
+#[path = "../support/shared_plans.rs"]
+mod shared_plans;
 mod worked;
 
 use warpway_plan::verify::{Diagnostic, Options, Profile, Report, Rule, Severity, verify};

@@ -1,31 +1,14 @@
 //! Plans of others, and those that tests of this project run.
 
-use std::path::PathBuf;
-
 use warpway_plan::verify::{Options, Verdict, verify};
 use warpway_plan::{Plan, testing};
 
 use super::{lines, strict};
 
-/// The plans of MSCCL++ that lie beside the checkout; nothing, with a message, where they are missing.
-fn shared_plans() -> Vec<(String, Plan)> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/plans");
-    let folder = std::env::var_os("WARPWAY_PLANS").map_or_else(|| PathBuf::from(beside), PathBuf::from);
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        assert!(std::env::var_os("CI").is_none(), "{} is missing", folder.display());
-        eprintln!("skipped: {} is missing; set WARPWAY_PLANS", folder.display());
-        return Vec::new();
-    };
-    let paths = entries.map(|entry| entry.unwrap().path());
-    let mut plans: Vec<_> = paths
-        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
-        .map(|path| {
-            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-            (name, Plan::from_json(&std::fs::read(&path).unwrap()).unwrap().plan)
-        })
-        .collect();
-    plans.sort_by(|a, b| a.0.cmp(&b.0));
-    plans
+/// The plans of MSCCL++ that lie beside the checkout; nothing where they are missing.
+fn shared_plans() -> impl Iterator<Item = (String, Plan)> {
+    let texts = crate::shared_plans::by_name().into_iter();
+    texts.map(|(name, text)| (name, Plan::from_json(text.as_bytes()).unwrap().plan))
 }
 
 #[test]
