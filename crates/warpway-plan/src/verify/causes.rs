@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 use super::accesses::{Access, Mode, waits_for_packets};
 use super::range_map::{Coalesce, RangeMap};
@@ -65,6 +66,14 @@ pub(super) struct Past {
 }
 
 impl Past {
+    /// True if a rank has done something in the first launch.
+    pub(super) fn has_begun(&self, trace: &Trace<'_>, rank: u32) -> bool {
+        let next = self.next.first();
+        next.is_some_and(|next| {
+            trace.blocks_of(rank).any(|block| next[block] > trace.blocks[block].steps.start)
+        })
+    }
+
     pub(super) fn holds(&self, trace: &Trace<'_>, moment: &Moment) -> bool {
         let until = |block| self.next.get(moment.launch).and_then(|blocks: &Vec<usize>| blocks.get(block));
         match moment.event {
@@ -125,6 +134,51 @@ impl<'t, 'p> Causes<'t, 'p> {
         self.add(past, vec![(launch, block, end)])
     }
 
+    /// Of the moments of a first launch those that lead from a step to blocks of which `is_target` holds: over each
+    /// block as soon as it can be reached.
+    pub(super) fn way(
+        &self,
+        past: &Past,
+        from: usize,
+        is_target: impl Fn(usize) -> bool,
+    ) -> BTreeSet<Moment> {
+        let start = self.trace.block_of(from);
+        // Since which step a block comes behind `from`, and which steps made it so, of which other block.
+        let mut behind: BTreeMap<usize, (usize, [usize; 2], usize)> = BTreeMap::new();
+        behind.insert(start, (from, [from; 2], start));
+        let mut target = is_target(start).then_some(start);
+        for moment in past.moments.keys() {
+            if target.is_some() {
+                break;
+            }
+            let Event::Step(step) = moment.event else { continue };
+            let causes: Vec<Cause> = self.causes_of(step..step + 1).collect();
+            let by = causes.iter().map(|cause| cause.by as usize).chain([step]);
+            let source = by
+                .map(|by| (by, self.trace.block_of(by)))
+                .find(|(by, block)| behind.get(block).is_some_and(|(since, ..)| by >= since));
+            let Some((by, block)) = source else { continue };
+            // All that pass a barrier come behind what one of them comes behind.
+            let others = causes.iter().filter(|cause| matches!(cause.link, Link::Barrier(_)));
+            for reached in others.map(|cause| cause.by as usize).chain([step]) {
+                let other = self.trace.block_of(reached);
+                behind.entry(other).or_insert((reached, [by, step], block));
+                target = target.or_else(|| is_target(other).then_some(other));
+            }
+        }
+        let mut way = BTreeSet::new();
+        while let Some((_, steps, before)) = target.filter(|at| *at != start).and_then(|at| behind.get(&at)) {
+            way.extend(steps.map(|step| self.moment(0, step)));
+            target = Some(*before);
+        }
+        way
+    }
+
+    fn causes_of(&self, steps: Range<usize>) -> impl Iterator<Item = Cause> {
+        let from = self.causes.partition_point(|cause| (cause.step as usize) < steps.start);
+        self.causes[from..].iter().copied().take_while(move |cause| (cause.step as usize) < steps.end)
+    }
+
     fn add(&self, past: &mut Past, mut work: Vec<(usize, usize, usize)>) -> bool {
         while let Some((launch, block, end)) = work.pop() {
             let Some(next) = past.next.get_mut(launch).and_then(|blocks| blocks.get_mut(block)) else {
@@ -142,9 +196,7 @@ impl<'t, 'p> Causes<'t, 'p> {
                 let blocks = self.trace.blocks_of(rank);
                 work.extend(blocks.map(|block| (before, block, self.trace.blocks[block].steps.end)));
             }
-            let from = self.causes.partition_point(|cause| (cause.step as usize) < first);
-            let causes = self.causes[from..].iter().take_while(|cause| (cause.step as usize) < end);
-            for Cause { step, by, link } in causes.copied() {
+            for Cause { step, by, link } in self.causes_of(first..end) {
                 let (step, from) = (self.moment(launch, step as usize), self.moment(launch, by as usize));
                 match link {
                     // Those that pass a barrier pass it together.

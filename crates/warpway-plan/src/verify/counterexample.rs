@@ -94,7 +94,15 @@ impl<'t, 'p> Counterexamples<'t, 'p> {
         all.moments.remove(&target);
         let (before, behind): (Vec<_>, Vec<_>) =
             all.moments.iter().partition(|(moment, _)| past.holds(self.trace(), moment));
-        let mut lines = Lines { trace: self.trace(), several: launches > 1, list: Vec::new() };
+        let is_target = |block: usize| match later {
+            Later::Access(act, _) => block == act.by.block,
+            Later::End(rank) => self.trace().blocks[block].rank == rank,
+        };
+        let way = match begun && launches == 1 {
+            true => self.causes.way(&past, earlier.by.step, is_target),
+            false => BTreeSet::new(),
+        };
+        let mut lines = Lines { trace: self.trace(), several: launches > 1, way, list: Vec::new() };
         for (moment, links) in before {
             match (*moment == at, deferred) {
                 (true, true) => lines.request(earlier),
@@ -106,7 +114,7 @@ impl<'t, 'p> Counterexamples<'t, 'p> {
         let note = if begun && !deferred { late.as_str() } else { "" };
         match later {
             Later::Access(act, launch) => lines.act(launch, &act, note),
-            Later::End(rank) => lines.add(0, true, format!("rank {rank} ends its launch{note}")),
+            Later::End(rank) => lines.add(0, Weight::Access, format!("rank {rank} ends its launch{note}")),
         }
         behind.iter().filter(|(moment, _)| **moment != at).for_each(|(m, links)| lines.step(m, links));
         match (begun, deferred) {
@@ -123,10 +131,16 @@ impl<'t, 'p> Counterexamples<'t, 'p> {
         if !self.causes.add_steps(&mut past, 0, act.by.block, act.by.step + 1) {
             return Vec::new();
         }
-        let mut lines = Lines { trace: self.trace(), several: false, list: Vec::new() };
+        let mut lines = Lines { trace: self.trace(), several: false, way: BTreeSet::new(), list: Vec::new() };
         past.moments.remove(&self.causes.moment(0, act.by.step));
         past.moments.iter().for_each(|(moment, links)| lines.step(moment, links));
-        lines.act(0, act, &format!(" (rank {} need not have started)", act.extent.rank));
+        let owner = act.extent.rank;
+        let note = match past.has_begun(self.trace(), owner) {
+            // A wait without a nop behind it, or one that another signal may satisfy.
+            true => format!(" (not all threads need have heard of rank {owner})"),
+            false => format!(" (rank {owner} need not have started)"),
+        };
+        lines.act(0, act, &note);
         lines.finish()
     }
 
@@ -139,14 +153,14 @@ impl<'t, 'p> Counterexamples<'t, 'p> {
                 return Vec::new();
             }
         }
-        let mut lines = Lines { trace: self.trace(), several: false, list: Vec::new() };
+        let mut lines = Lines { trace: self.trace(), several: false, way: BTreeSet::new(), list: Vec::new() };
         past.moments.iter().for_each(|(moment, links)| lines.step(moment, links));
         if lines.list.len() > MOST_LINES { Vec::new() } else { lines.finish() }
     }
 
     /// Two accesses in one segment.
     fn same_block(&self, earlier: &Act, later: &Act) -> Vec<String> {
-        let mut lines = Lines { trace: self.trace(), several: false, list: Vec::new() };
+        let mut lines = Lines { trace: self.trace(), several: false, way: BTreeSet::new(), list: Vec::new() };
         if earlier.by.step == later.by.step {
             let item = |act: &Act| Place { item: Some(act.by.item), ..self.place(act) };
             lines.act_at(item(earlier), 0, earlier, "");
@@ -167,26 +181,38 @@ fn is_by_proxy(trace: &Trace<'_>, act: &Act) -> bool {
     act.by.position.thread as usize >= trace.blocks.len()
 }
 
-/// The lines so far; those of the accesses are needed.
+/// What is left out first, if there are too many lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Weight {
+    Synchronisation,
+    /// Synchronisation on the way from the earlier access to the later one.
+    Way,
+    Access,
+}
+
+/// The lines so far.
 struct Lines<'t, 'p> {
     trace: &'t Trace<'p>,
     /// Several launches.
     several: bool,
-    list: Vec<(String, bool)>,
+    /// From the earlier access to the later one.
+    way: BTreeSet<Moment>,
+    list: Vec<(String, Weight)>,
 }
 
 impl Lines<'_, '_> {
-    fn add(&mut self, launch: usize, needed: bool, text: String) {
+    fn add(&mut self, launch: usize, weight: Weight, text: String) {
         let text = if self.several { format!("launch {}: {text}", launch + 1) } else { text };
-        self.list.push((text, needed));
+        self.list.push((text, weight));
     }
 
     /// Synchronisation.
     fn step(&mut self, moment: &Moment, links: &BTreeSet<Link>) {
+        let weight = if self.way.contains(moment) { Weight::Way } else { Weight::Synchronisation };
         let step = match moment.event {
             Event::Step(step) => step,
             Event::End(rank) => {
-                return self.add(moment.launch, false, format!("rank {rank} ends its launch"));
+                return self.add(moment.launch, weight, format!("rank {rank} ends its launch"));
             }
         };
         let place = self.trace.place(self.trace.block_of(step), step);
@@ -210,14 +236,14 @@ impl Lines<'_, '_> {
         if more > 0 {
             text += &format!(" and {more} more");
         }
-        self.add(moment.launch, false, text);
+        self.add(moment.launch, weight, text);
     }
 
     /// The step of an access that the proxy will do.
     fn request(&mut self, act: &Act) {
         let place = self.trace.place(act.by.block, act.by.step);
         let name = self.trace.steps[act.by.step].action.name();
-        self.add(0, true, format!("{place} `{name}` pushes a request"));
+        self.add(0, Weight::Access, format!("{place} `{name}` pushes a request"));
     }
 
     fn act(&mut self, launch: usize, act: &Act, note: &str) {
@@ -238,28 +264,24 @@ impl Lines<'_, '_> {
             true => format!("the proxy carries out {place} `{name}`: it {verb} {packets}{of}{note}"),
             false => format!("{place} `{name}` {verb} {packets}{of}{note}"),
         };
-        self.add(launch, true, text);
+        self.add(launch, Weight::Access, text);
     }
 
     /// As many lines as people read.
     fn finish(self) -> Vec<String> {
-        let needed = self.list.iter().filter(|(_, needed)| *needed).count();
-        let others = self.list.len() - needed;
-        let mut left_out = match self.list.len() > MOST_LINES {
-            true => others.saturating_sub((MOST_LINES - 1).saturating_sub(needed)),
-            false => 0,
-        };
+        let mut kept: Vec<usize> = (0..self.list.len()).collect();
+        if kept.len() > MOST_LINES {
+            // Later lines before earlier ones of the same weight; one line says how many are missing.
+            kept.sort_by_key(|at| std::cmp::Reverse((self.list[*at].1, *at)));
+            kept.truncate(MOST_LINES - 1);
+            kept.sort_unstable();
+        }
+        let left_out = self.list.len() - kept.len();
         let mut lines = Vec::new();
         if left_out > 0 {
             lines.push(format!("... {left_out} more steps of synchronisation"));
         }
-        for (line, needed) in self.list {
-            if needed || left_out == 0 {
-                lines.push(line);
-            } else {
-                left_out -= 1;
-            }
-        }
+        lines.extend(kept.into_iter().map(|at| self.list[at].0.clone()));
         lines
     }
 }

@@ -98,6 +98,11 @@ fn of_starts_and_ends() {
     (0..2).for_each(|rank| drop(block(&mut early, rank, 0).drain(..3)));
     shows(507, &early, &["rank 0 tb 0 op 1 `put` writes o[0..1] of rank 1 (rank 1 need not have started)"]);
 
+    let mut no_nop = all_gather();
+    (0..2).for_each(|rank| drop(block(&mut no_nop, rank, 0).remove(2)));
+    let put = "rank 0 tb 0 op 3 `put` writes o[0..1] of rank 1 (not all threads need have heard of rank 1)";
+    shows(507, &no_nop, &[OPENING[1], OPENING[3], put]);
+
     let mut relaxed = all_gather();
     (0..2).for_each(|rank| [6, 7].into_iter().for_each(|at| relax(&mut relaxed, (rank, 0, at))));
     shows(
@@ -194,6 +199,9 @@ fn is_short() {
     assert_eq!(schedule.len(), 12, "{schedule:#?}");
     assert_eq!(schedule[0], "... 25 more steps of synchronisation");
     assert_eq!(schedule[1], "rank 0 tb 0 op 0 `put` writes o[0..1] of rank 1");
+    // Then the way from there to rank 1, though it is long ago.
+    assert_eq!(schedule[2], "rank 0 tb 0 op 1 `rlxsignal` on memory channel 0->1 #0");
+    assert_eq!(schedule[3], "rank 1 tb 0 op 1 `rlxwait` on memory channel 0->1 #0");
     assert_eq!(schedule[11], "rank 1 ends its launch (rank 0 tb 0 op 0 need not be complete)");
     assert!(schedule[2..11].iter().all(|line| line.contains("`rlx")), "{schedule:#?}");
 }
