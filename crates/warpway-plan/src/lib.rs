@@ -1,10 +1,47 @@
 //! Execution plans: what every rank of a collective does, as data that is proven before it runs.
 //!
+//! The crate describes plans, reads and writes them, and proves them. It is pure: no I/O, no unsafe code, no engine.
+//! It does not run them; engines do (`warpway::Communicator::prepare`), and they ask for the proof.
+//!
+//! ```
+//! use warpway_plan::verify::{Options, Rule, VerifiedPlan};
+//! use warpway_plan::{BuildError, CollectiveShape, DataSync, Plan, Program, ProgramOptions};
+//!
+//! /// Both ranks put their input into the output of the other; `announce` stands between the put and its signal.
+//! fn all_gather(announce: DataSync) -> Result<Plan, BuildError> {
+//!     let mut p = Program::new(ProgramOptions::new("all_gather", CollectiveShape::all_gather(2, 1)))?;
+//!     for (me, peer) in [(0, 1), (1, 0)] {
+//!         let (mine, place) = (p.input(me)?.whole(), u64::from(me));
+//!         let channel = p.memory_channel(me, peer)?;
+//!         p.signal_relaxed(channel, 0, DataSync::None)?;
+//!         p.wait_relaxed(channel, 0, DataSync::After)?;
+//!         p.copy(p.output(me)?.chunk(place..=place)?, mine, 0)?;
+//!         p.put(channel, p.output(peer)?.chunk(place..=place)?, mine, 0)?;
+//!         p.signal(channel, 0, announce)?;
+//!         p.wait(channel, 0, DataSync::After)?;
+//!     }
+//!     p.finish()
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let proven = VerifiedPlan::new(all_gather(DataSync::Before)?, &Options::default())?;
+//! assert!(proven.repairs().is_empty());
+//!
+//! // Without the nop before the signal, threads other than the one that signals may not have put their share.
+//! let refused = VerifiedPlan::new(all_gather(DataSync::None)?, &Options::default()).unwrap_err();
+//! let first = &refused.report.diagnostics[0];
+//! assert_eq!((first.rule, first.hint.as_str()), (Rule(510), "add a nop before rank 0 tb 0 op 5"));
+//! println!("{}", refused.report.display(Some(&refused.plan)));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! | module | question it answers |
 //! |---|---|
 //! | `ir` | what a plan is |
 //! | `data_type.rs` | what its elements are |
 //! | `topology.rs` | what its numbers mean |
+//! | `notation.rs` | the same in words |
 //! | `verify` | whether it is right |
 //! | `layout` | how many bytes a chunk has, and where they lie |
 //! | `repairs.rs` | what an executor adds to a plan that lacks a handshake |
@@ -13,8 +50,6 @@
 //! | `testing` | algorithms as inputs for tests (feature `testing`) |
 //! | `check` | whether its form is right |
 //! | `json` | how it is written to a file |
-//!
-//! The crate is pure: no I/O, no unsafe code, no engine.
 #![forbid(unsafe_code)]
 
 mod builder;
