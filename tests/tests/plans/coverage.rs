@@ -1,36 +1,19 @@
 //! Every operation of the format runs, on every size, with both kinds of packets.
 //!
-//! The full product - plans x types x operators x sizes x packets x 1 to 8 ranks - is [`full_product`], ignored because
-//! it takes minutes. The tests that always run cover it so that every value of each dimension occurs, and every pair
+//! The full product - plans x types x operators x sizes x packets x 2 to 8 ranks - are `full_product_of_*`, ignored because
+//! together they take minutes. The tests that always run cover it so that every value of each dimension occurs, and every pair
 //! of plan and size, plan and number of ranks, type and operator, plan and packet format.
 
 use std::collections::BTreeSet;
 
 use warpway::plan::verify::{Options, Profile, VerifiedPlan};
-use warpway::plan::{Action, DataKind, Operation, Plan, ReduceOp, Via};
+use warpway::plan::{Action, DataKind, Plan, ReduceOp, Via};
 use warpway::{DataType, PacketFormat};
 use warpway_tests::suite::plans::{ELEMENTS, Message, fixed_sizes, operations};
 
 use crate::rig::{check, check_verified};
 
 const FORMATS: [PacketFormat; 2] = [PacketFormat::Ll16, PacketFormat::Ll8];
-
-/// Its name in the file.
-fn name(operation: &Operation) -> &'static str {
-    match &operation.action {
-        Action::Nop => "nop",
-        Action::Barrier { .. } => "barrier",
-        Action::Signal { relaxed: false, .. } => "signal",
-        Action::Signal { relaxed: true, .. } => "rlxsignal",
-        Action::Wait { relaxed: false, .. } => "wait",
-        Action::Wait { relaxed: true, .. } => "rlxwait",
-        Action::Flush { .. } => "flush",
-        Action::Acquire { .. } => "sem_acquire",
-        Action::Release { .. } => "sem_release",
-        Action::Data(data) => data.kind.name(),
-        Action::Pipeline(_) => "pipeline",
-    }
-}
 
 fn two_ranks() -> Vec<Plan> {
     [fixed_sizes(2), operations()].concat()
@@ -54,7 +37,7 @@ fn every_operation_is_in_a_plan_that_runs() {
     let all: BTreeSet<&str> = DataKind::NAMED.iter().map(|(_, name)| *name).chain(synchronisation).collect();
     assert_eq!(all.len(), 31);
     let operations = || plans.iter().flat_map(Plan::operations).map(|(_, _, operation)| operation);
-    assert_eq!(operations().map(name).collect::<BTreeSet<_>>(), all);
+    assert_eq!(operations().map(|operation| operation.action.name()).collect::<BTreeSet<_>>(), all);
     // Those with two meanings, by channel.
     let mut by_channel = BTreeSet::new();
     for operation in operations() {
@@ -124,31 +107,50 @@ fn other_numbers_of_ranks() {
     }
 }
 
-/// Minutes.
-#[test]
-#[ignore = "takes minutes; run by hand after a change of the executor"]
-fn full_product() {
-    let sizes = [0, 1, 3, 17, 4095, 100_003];
-    for n in 2..=8 {
-        let plans = if n == 2 { two_ranks() } else { fixed_sizes(n) };
-        for op in [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Prod] {
-            let plans: Vec<Plan> =
-                plans.iter().map(|plan| crate::results::with_operator(plan.clone(), op)).collect();
-            // Multicast has no products.
-            let plans: Vec<Plan> =
-                plans.into_iter().filter(|plan| op != ReduceOp::Prod || !multicasts(plan)).collect();
-            for data_type in DataType::ALL {
-                if op == ReduceOp::Prod && data_type == DataType::Float8E4m3b15 {
-                    continue;
-                }
-                let messages: Vec<Message> = sizes
-                    .iter()
-                    .flat_map(|elements| {
-                        FORMATS.map(|packets| Message { packets, ..Message::new(*elements, data_type) })
-                    })
-                    .collect();
-                check(&plans, &messages);
+/// A test per number of ranks, each of which takes up to a minute.
+macro_rules! full_product {
+    ($($name:ident = $n:literal),+ $(,)?) => {
+        $(
+            #[test]
+            #[ignore = "all of them take minutes; run by hand after a change of the executor"]
+            fn $name() {
+                full_product($n);
             }
+        )+
+    };
+}
+
+full_product!(
+    full_product_of_2_ranks = 2,
+    full_product_of_3_ranks = 3,
+    full_product_of_4_ranks = 4,
+    full_product_of_5_ranks = 5,
+    full_product_of_6_ranks = 6,
+    full_product_of_7_ranks = 7,
+    full_product_of_8_ranks = 8,
+);
+
+fn full_product(n: u32) {
+    let plans = if n == 2 { two_ranks() } else { fixed_sizes(n) };
+    for op in [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Prod] {
+        // Multicast has no products.
+        let fits = |plan: &&Plan| op != ReduceOp::Prod || !multicasts(plan);
+        let plans: Vec<Plan> =
+            plans.iter().filter(fits).map(|plan| crate::results::with_operator(plan.clone(), op)).collect();
+        for data_type in DataType::ALL {
+            if op == ReduceOp::Prod && data_type == DataType::Float8E4m3b15 {
+                continue;
+            }
+            let message =
+                |elements| FORMATS.map(|packets| Message { packets, ..Message::new(elements, data_type) });
+            check(&plans, &[0, 1, 3, 17, 4095, 10_007].into_iter().flat_map(message).collect::<Vec<_>>());
+        }
+        // Of a million elements, each plan with a type of its own.
+        for (plan, data_type) in plans.iter().zip(DataType::ALL.into_iter().cycle()) {
+            let narrow = op == ReduceOp::Prod && data_type == DataType::Float8E4m3b15;
+            let data_type = if narrow { DataType::Uint8 } else { data_type };
+            let message = FORMATS.map(|packets| Message { packets, ..Message::new(1_000_003, data_type) });
+            check(std::slice::from_ref(plan), &message);
         }
     }
 }

@@ -102,7 +102,7 @@ impl<'p> Summary<'p> {
     fn of(plan: &'p Plan) -> Self {
         let mut operations = BTreeMap::new();
         for (_, _, operation) in plan.operations() {
-            *operations.entry(name(operation)).or_default() += 1;
+            *operations.entry(operation.action.name()).or_default() += 1;
         }
         Self {
             name: &plan.name,
@@ -202,22 +202,6 @@ impl<'p> Summary<'p> {
             let _ = writeln!(text, "{}", cells.join("  "));
         }
         text
-    }
-}
-
-fn name(operation: &Operation) -> &'static str {
-    match &operation.action {
-        Action::Nop => "nop",
-        Action::Barrier { .. } => "barrier",
-        Action::Signal { relaxed: false, .. } => "signal",
-        Action::Signal { relaxed: true, .. } => "rlxsignal",
-        Action::Wait { relaxed: false, .. } => "wait",
-        Action::Wait { relaxed: true, .. } => "rlxwait",
-        Action::Flush { .. } => "flush",
-        Action::Acquire { .. } => "sem_acquire",
-        Action::Release { .. } => "sem_release",
-        Action::Data(data) => data.kind.name(),
-        Action::Pipeline(_) => "pipeline",
     }
 }
 

@@ -12,7 +12,7 @@ use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
 use warpway_core::transport::Transport;
 use warpway_core::{Deadline, Error, Result, Timeout, Unavailable};
 use warpway_plan::verify::{FoldRoles, Sizes, VerifiedPlan};
-use warpway_plan::{Geometry, LayoutError, Plan, Repairs, Topology};
+use warpway_plan::{Action, Geometry, LayoutError, Operation, Plan, ReduceOp, Repairs, Topology};
 
 use super::TAG;
 use super::control::Control;
@@ -156,8 +156,9 @@ impl PlanExecutor {
         let geometry = Geometry::new(plan).with_scratch_chunk(options.scratch_chunk_bytes).map_err(refused);
         let scratch_chunk = geometry.as_ref().ok().and_then(Geometry::scratch_chunk).unwrap_or(0);
         let identity = Identity::of(plan, &contract.repairs, scratch_chunk);
-        let objects =
-            shared.check(plan).and_then(|()| Ok((geometry?, BlockObjects::new(plan, shared.comm.rank())?)));
+        let objects = shared
+            .check(plan, &contract)
+            .and_then(|()| Ok((geometry?, BlockObjects::new(plan, shared.comm.rank())?)));
         shared.agree(plan, &identity, objects.is_err(), deadline)?;
         let (geometry, objects) = objects?;
         let plan = Arc::new(plan.clone());
@@ -175,7 +176,7 @@ impl std::fmt::Debug for PlanExecutor {
 
 impl Shared {
     /// What can be said of a plan without the other ranks.
-    fn check(&self, plan: &Plan) -> Result<()> {
+    fn check(&self, plan: &Plan, contract: &Contract) -> Result<()> {
         let refused = |why| ExecutionError::Refused { plan: plan.name.clone(), why };
         let (rank, n) = (self.comm.rank(), self.comm.n_ranks());
         if plan.n_ranks() != n {
@@ -184,6 +185,10 @@ impl Shared {
                 plan.n_ranks()
             ))
             .into());
+        }
+        if contract.sizes.is_none() && plan.operations().any(|(_, _, operation)| is_average(operation)) {
+            let why = "it averages, and only the verifier knows what enters where".to_owned();
+            return Err(refused(why).into());
         }
         let topology = Topology::new(plan);
         for (owner, entry) in (0..).zip(&plan.ranks) {
@@ -266,4 +271,9 @@ impl Shared {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_average(operation: &Operation) -> bool {
+    let Action::Data(data) = &operation.action else { return false };
+    data.fold.as_ref().is_some_and(|fold| fold.op == ReduceOp::Avg)
 }

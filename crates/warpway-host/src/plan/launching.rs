@@ -20,7 +20,7 @@ use super::record::{BufferRecord, LaunchRecord};
 use super::request::{BufferView, PlanLaunch};
 use super::roles::Roles;
 use super::rows::{RowMemory, digest};
-use super::scratch::Scratch;
+use super::scratch::{Division, Scratch};
 use super::transfer::Kernels;
 use super::waiting::{Launched, Waiting};
 use crate::numeric::FoldKernel;
@@ -159,9 +159,11 @@ impl Prepared {
             Ready::Rows(..) => (self.geometry.scratch_chunk().unwrap_or(0), true),
         };
         let grows = scratch.must_grow(&self.geometry, chunk_bytes);
-        // Chunks lie elsewhere than in the last launch: a peer that still runs that one must not be met.
-        let moves = scratch.moves(chunk_bytes, launch.packets.payload());
-        // Nobody waits for the packets of an empty chunk: what a plan knows from packets, it does not know then.
+        // Chunks lie elsewhere than in the last launch, or some of its packets were not waited for: a peer that still
+        // runs it must not be met.
+        let packet_payload = launch.packets.payload();
+        let moves = scratch.moves(Division { chunk_bytes, packet_payload, may_be_empty });
+        // What a plan knows from packets, it does not know of empty chunks.
         let unheard = may_be_empty && self.geometry.uses_packets();
         if grows || moves || unheard || self.contract.repairs.start_handshake {
             for peer in &self.roles.peers {

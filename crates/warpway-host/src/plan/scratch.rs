@@ -31,8 +31,17 @@ pub(super) struct Scratch {
     chunk_bytes: u64,
     /// By rank; `None` for ranks whose scratch is not touched.
     memories: Vec<Option<Area>>,
-    /// Of the last launch: chunk bytes and packet payload.
-    last: Option<(u64, u64)>,
+    /// Of the last launch.
+    last: Option<Division>,
+}
+
+/// How a launch divides the areas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Division {
+    pub(super) chunk_bytes: u64,
+    pub(super) packet_payload: u64,
+    /// Chunks may be empty. Nobody waits for the packets of those.
+    pub(super) may_be_empty: bool,
 }
 
 #[derive(Debug)]
@@ -69,10 +78,9 @@ impl Scratch {
         used && (chunk_bytes > self.chunk_bytes || self.memories.is_empty())
     }
 
-    /// True if places of chunks differ from those of the last launch, so that what the plan knows of its own slots
+    /// True if the areas are divided otherwise than by the last launch, so that what the plan knows of its own slots
     /// does not hold: every peer must be known to have ended that launch.
-    pub(super) fn moves(&mut self, chunk_bytes: u64, packet_payload: u64) -> bool {
-        let now = (chunk_bytes, packet_payload);
+    pub(super) fn moves(&mut self, now: Division) -> bool {
         self.last.replace(now).is_some_and(|last| last != now) && !self.memories.is_empty()
     }
 

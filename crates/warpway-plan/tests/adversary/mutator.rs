@@ -89,29 +89,12 @@ fn sites(plan: &Plan) -> Vec<Site> {
     sites
 }
 
-/// The name of an operation, for classes.
-fn name(action: &Action) -> &'static str {
-    match action {
-        Action::Nop => "nop",
-        Action::Barrier { .. } => "barrier",
-        Action::Signal { relaxed: true, .. } => "rlxsignal",
-        Action::Signal { .. } => "signal",
-        Action::Wait { relaxed: true, .. } => "rlxwait",
-        Action::Wait { .. } => "wait",
-        Action::Flush { .. } => "flush",
-        Action::Acquire { .. } => "sem_acquire",
-        Action::Release { .. } => "sem_release",
-        Action::Data(data) => data.kind.name(),
-        Action::Pipeline(_) => "pipeline",
-    }
-}
-
 fn mutate(plan: &Plan, site: Site, out: &mut Collector) {
     let place = format!("{site:?}");
     let mut source = plan.clone();
     let (list, at) = site.list(&mut source);
     let (action, length) = (list[at].action.clone(), list.len());
-    let name = name(&action);
+    let name = action.name();
     let mut edit = |what: &str, change: &dyn Fn(&mut Vec<Operation>, usize)| {
         let mut mutant = plan.clone();
         let (list, at) = site.list(&mut mutant);

@@ -36,16 +36,24 @@ impl Case {
         }
     }
 
-    /// The value of an element of a rank's input: 0 to 5, of products 1 or 2.
+    /// The value of an element of a rank's input: 0 to 2, of products 1 or 2.
     fn value(&self, rank: u64, element: u64) -> u64 {
         let mixed = (element ^ self.message.seed)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             .wrapping_add(rank * 0x1234_5677);
         let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40;
         match self.op {
-            // The range of the narrow floats, for up to 8 ranks.
+            // At most 2^7, of the range of the narrow floats (240), for up to 8 ranks.
+            ReduceOp::Prod if rank == 7 => 1,
             ReduceOp::Prod => 1 + mixed % 2,
-            _ if self.message.data_type == DataType::Float8E4m3b15 => mixed % 2,
+            // Sums of eight ranks stay whole numbers that these types hold: to 8, to 15 eighths.
+            _ if matches!(
+                self.message.data_type,
+                DataType::Float8E4m3b15 | DataType::Float8E5m2 | DataType::Float8E5m2fnuz
+            ) =>
+            {
+                mixed % 2
+            }
             _ => mixed % 2 + u64::from(mixed.is_multiple_of(7)),
         }
     }

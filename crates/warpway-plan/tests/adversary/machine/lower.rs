@@ -79,19 +79,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn operation(&mut self, operation: &Operation, window: Window) -> Result<()> {
-        self.name = match &operation.action {
-            Action::Nop => "nop",
-            Action::Barrier { .. } => "barrier",
-            Action::Signal { relaxed: false, .. } => "signal",
-            Action::Signal { .. } => "rlxsignal",
-            Action::Wait { relaxed: false, .. } => "wait",
-            Action::Wait { .. } => "rlxwait",
-            Action::Flush { .. } => "flush",
-            Action::Acquire { .. } => "sem_acquire",
-            Action::Release { .. } => "sem_release",
-            Action::Data(data) => data.kind.name(),
-            Action::Pipeline(_) => "pipeline",
-        };
+        self.name = operation.action.name();
         let calls = match &operation.action {
             Action::Nop => {
                 self.emit(Step::Nop);
