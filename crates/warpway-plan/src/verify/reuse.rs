@@ -32,11 +32,15 @@ pub(super) fn check(
     options: &Options<'_>,
     findings: &mut Findings,
 ) {
-    // With a closing handshake every rank has ended before any starts again.
-    if trace.repairs.closing_handshake {
-        return findings.areas_are(ShareableAreas { raw: true, packets: true });
-    }
     let launches = Launches { double: trace.plan().double_scratch, ends: &replay.ends, example };
+    // With a closing handshake every rank has ended before any starts again. Another plan need not have one, and
+    // that plan's launch may lie before: then only what is known before the first write counts, not what is at the end.
+    if trace.repairs.closing_handshake {
+        return match launches.double {
+            true => findings.areas_are(ShareableAreas { raw: true, packets: true }),
+            false => sharing(trace, &launches, replay, findings),
+        };
+    }
     if options.checks(5) {
         raw_reuse(trace, &launches, &replay.scratch, findings);
     }
