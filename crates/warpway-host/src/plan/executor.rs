@@ -11,13 +11,14 @@ use warpway_core::execution::ExecutionError;
 use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
 use warpway_core::transport::Transport;
 use warpway_core::{Deadline, Error, Result, Timeout, Unavailable};
-use warpway_plan::verify::{FoldRoles, Sizes, VerifiedPlan};
+use warpway_plan::verify::{FoldRoles, ShareableAreas, Sizes, VerifiedPlan};
 use warpway_plan::{Action, Geometry, LayoutError, Operation, Plan, ReduceOp, Repairs, Topology};
 
 use super::TAG;
 use super::control::Control;
 use super::identity::{Announced, Identity};
 use super::prepared::{Known, PreparedPlan};
+use super::scratch::{self, Areas};
 use super::setup::{self, BlockObjects};
 use super::stage::Stages;
 use crate::launcher::{Launcher, MAX_BLOCKS};
@@ -57,6 +58,8 @@ pub(super) struct Contract {
     pub(super) fold_roles: FoldRoles,
     /// For which the proof holds; `None` without one.
     pub(super) sizes: Option<Sizes>,
+    /// None without a proof.
+    pub(super) shareable: ShareableAreas,
 }
 
 /// What the plans of a communicator share.
@@ -69,6 +72,8 @@ pub(super) struct Shared {
     pub(super) launches: Mutex<u64>,
     /// Used while `launches` is held.
     pub(super) stages: Mutex<Stages>,
+    /// As well, and while a plan is set up.
+    pub(super) areas: Areas,
     connections: Mutex<BTreeMap<u32, Connection>>,
     service: OnceLock<ProxyService>,
 }
@@ -91,6 +96,7 @@ impl PlanExecutor {
             .into());
         }
         let control = Control::new(&comm, config.setup_timeout.start())?;
+        let areas = Areas::new(comm.n_ranks());
         Ok(Self(Arc::new(Shared {
             comm,
             launcher,
@@ -98,6 +104,7 @@ impl PlanExecutor {
             control,
             launches: Mutex::default(),
             stages: Mutex::default(),
+            areas,
             connections: Mutex::default(),
             service: OnceLock::new(),
         })))
@@ -118,9 +125,13 @@ impl PlanExecutor {
     /// As [`prepare`](Self::prepare).
     pub fn prepare_with(&self, plan: &VerifiedPlan, options: PrepareOptions) -> Result<PreparedPlan> {
         let report = plan.report();
-        let (repairs, fold_roles, sizes) =
-            (report.repairs.clone(), report.fold_roles.clone(), report.sizes.clone());
-        self.set_up(plan.plan(), Contract { repairs, fold_roles, sizes }, options)
+        let contract = Contract {
+            repairs: report.repairs.clone(),
+            fold_roles: report.fold_roles.clone(),
+            sizes: report.sizes.clone(),
+            shareable: report.shareable_areas,
+        };
+        self.set_up(plan.plan(), contract, options)
     }
 
     /// The same for a plan without a proof. It may compute anything, or wait until it is given up; it does not touch
@@ -155,7 +166,13 @@ impl PlanExecutor {
         };
         let geometry = Geometry::new(plan).with_scratch_chunk(options.scratch_chunk_bytes).map_err(refused);
         let scratch_chunk = geometry.as_ref().ok().and_then(Geometry::scratch_chunk).unwrap_or(0);
-        let identity = Identity::of(plan, &contract.repairs, scratch_chunk);
+        // What it does not use, it does not share.
+        let used = geometry.as_ref().map_or_else(|_| ShareableAreas::default(), scratch::used);
+        let shares = ShareableAreas {
+            raw: used.raw && contract.shareable.raw,
+            packets: used.packets && contract.shareable.packets,
+        };
+        let identity = Identity::of(plan, &contract.repairs, scratch_chunk, shares);
         let objects = shared
             .check(plan, &contract)
             .and_then(|()| Ok((geometry?, BlockObjects::new(plan, shared.comm.rank())?)));
@@ -163,7 +180,8 @@ impl PlanExecutor {
         let (geometry, objects) = objects?;
         let plan = Arc::new(plan.clone());
         let channels = setup::connect(shared, &Topology::new(&plan), deadline)?;
-        let known = Known { plan, geometry, identity, contract };
+        let scratch = shared.areas.scratch(&geometry, shares);
+        let known = Known { plan, geometry, identity, contract, scratch };
         Ok(PreparedPlan::new(Arc::clone(shared), known, channels, objects))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use warpway_plan::verify::ShareableAreas;
 use warpway_plan::{Plan, Repairs};
 
 use super::record::hexadecimal;
@@ -12,16 +13,18 @@ pub(super) struct Identity {
     pub(super) plan: [u8; 32],
     /// One bit per kind of handshake.
     repairs: u8,
+    /// Raw, packets: whether it uses the scratch of the communicator.
+    shares: [bool; 2],
     /// Of plans with sized chunks and scratch: the step between scratch chunks; else 0.
     scratch_chunk: u64,
 }
 
 impl Identity {
-    pub(super) fn of(plan: &Plan, repairs: &Repairs, scratch_chunk: u64) -> Self {
+    pub(super) fn of(plan: &Plan, repairs: &Repairs, scratch_chunk: u64, shares: ShareableAreas) -> Self {
         let Repairs { start_handshake, flush_at_end, closing_handshake, .. } = repairs;
         let bits = [*start_handshake, *flush_at_end, *closing_handshake];
         let repairs = bits.into_iter().fold(0, |bits, bit| bits << 1 | u8::from(bit));
-        Self { plan: plan.identity().0, repairs, scratch_chunk }
+        Self { plan: plan.identity().0, repairs, shares: [shares.raw, shares.packets], scratch_chunk }
     }
 }
 
@@ -36,8 +39,8 @@ pub(super) struct Announced {
 
 impl Announced {
     /// Bytes of the name that are sent.
-    const NAME: usize = 62;
-    pub(super) const BYTES: usize = 32 + 8 + 2 + Self::NAME;
+    const NAME: usize = 60;
+    pub(super) const BYTES: usize = 32 + 8 + 4 + Self::NAME;
 
     pub(super) fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -46,7 +49,8 @@ impl Announced {
         bytes[40] = u8::from(self.refused);
         bytes[41] = self.identity.repairs;
         let end = self.name.floor_char_boundary(Self::NAME);
-        bytes[42..42 + end].copy_from_slice(&self.name.as_bytes()[..end]);
+        bytes[42..44].copy_from_slice(&self.identity.shares.map(u8::from));
+        bytes[44..44 + end].copy_from_slice(&self.name.as_bytes()[..end]);
         bytes
     }
 
@@ -57,9 +61,14 @@ impl Announced {
         let mut scratch_chunk = [0; 8];
         scratch_chunk.copy_from_slice(&bytes[32..40]);
         let scratch_chunk = u64::from_le_bytes(scratch_chunk);
-        let name = bytes[42..].split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = bytes[44..].split(|byte| *byte == 0).next().unwrap_or_default();
         Self {
-            identity: Identity { plan: identity, repairs: bytes[41], scratch_chunk },
+            identity: Identity {
+                plan: identity,
+                repairs: bytes[41],
+                shares: [bytes[42] != 0, bytes[43] != 0],
+                scratch_chunk,
+            },
             refused: bytes[40] != 0,
             name: String::from_utf8_lossy(name).into_owned(),
         }
@@ -70,8 +79,14 @@ impl fmt::Display for Announced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "plan {:?} ({})", self.name, hexadecimal(&self.identity.plan))?;
         match self.identity.scratch_chunk {
-            0 => Ok(()),
-            bytes => write!(f, " with scratch chunks of {bytes} bytes"),
+            0 => {}
+            bytes => write!(f, " with scratch chunks of {bytes} bytes")?,
+        }
+        match self.identity.shares {
+            [false, false] => Ok(()),
+            [true, false] => f.write_str(", proven to share its raw scratch"),
+            [false, true] => f.write_str(", proven to share its packet scratch"),
+            [true, true] => f.write_str(", proven to share its scratch"),
         }
     }
 }
@@ -82,15 +97,21 @@ mod tests {
 
     #[test]
     fn announcements_survive_the_way_and_long_names_are_cut_between_characters() {
-        let identity =
-            Identity { plan: std::array::from_fn(|at| at as u8), repairs: 5, scratch_chunk: 1 << 40 };
+        let identity = Identity {
+            plan: std::array::from_fn(|at| at as u8),
+            repairs: 5,
+            shares: [false, true],
+            scratch_chunk: 1 << 40,
+        };
         let short = Announced { identity, refused: true, name: "ring".into() };
         assert_eq!(Announced::from_bytes(&short.to_bytes()), short);
-        let long = Announced { identity, refused: false, name: format!("{}é", "x".repeat(61)) };
-        assert_eq!(Announced::from_bytes(&long.to_bytes()).name, "x".repeat(61));
-        let text = "plan \"ring\" (0001020304050607) with scratch chunks of 1099511627776 bytes";
+        let long = Announced { identity, refused: false, name: format!("{}é", "x".repeat(59)) };
+        assert_eq!(Announced::from_bytes(&long.to_bytes()).name, "x".repeat(59));
+        let text = "plan \"ring\" (0001020304050607) with scratch chunks of 1099511627776 bytes, proven to share its \
+                    packet scratch";
         assert_eq!(short.to_string(), text);
-        let fixed = Announced { identity: Identity { scratch_chunk: 0, ..identity }, ..short };
+        let fixed =
+            Announced { identity: Identity { scratch_chunk: 0, shares: [false; 2], ..identity }, ..short };
         assert_eq!(fixed.to_string(), "plan \"ring\" (0001020304050607)");
     }
 }

@@ -20,7 +20,7 @@ use super::record::{BufferRecord, LaunchRecord};
 use super::request::{BufferView, PlanLaunch};
 use super::roles::Roles;
 use super::rows::{RowMemory, digest};
-use super::scratch::{Division, Scratch};
+use super::scratch::{Division, Entered};
 use super::transfer::Kernels;
 use super::waiting::{Launched, Waiting};
 use crate::numeric::FoldKernel;
@@ -29,8 +29,15 @@ impl Prepared {
     pub(super) fn launch(&self, sequence: u64, launch: &PlanLaunch<'_>, ready: Ready<'_>) -> Result<()> {
         let shared = &*self.shared;
         let mut scratch = lock(&self.scratch);
+        let division = self.division(launch, &ready);
+        let all = scratch.waits_for_all(division);
+        let mut areas = scratch.enter();
+        areas.resize(shared.comm.rank(), &self.geometry, division.chunk_bytes)?;
+        // A launch that waits for all ranks at either end is announced to all.
+        let everyone = all || self.contract.repairs.closing_handshake;
+        let peers = if everyone { &self.roles.others[..] } else { &self.roles.peers[..] };
         let publications = self.publish(launch)?;
-        let mut record = self.record(launch, &publications);
+        let mut record = LaunchRecord { areas: areas.digest(), ..self.record(launch, &publications) };
         let mut extents = Vec::new();
         let mut row_memory = lock(&self.rows);
         match &ready {
@@ -40,10 +47,11 @@ impl Prepared {
             }
             Ready::Rows(rows, _) => {
                 record.rows = self.publish_rows(&mut row_memory, rows, sequence)?;
-                extents.extend(self.common_ids.iter().map(|ids| digest(ids, rows)));
+                let common = |peer: &u32| self.common_ids.get(*peer as usize).map_or(&[][..], |ids| ids);
+                extents.extend(peers.iter().map(|peer| digest(common(peer), rows)));
             }
         }
-        let (control, rank, peers) = (&shared.control, shared.comm.rank(), &self.roles.peers[..]);
+        let (control, rank) = (&shared.control, shared.comm.rank());
         let launched = Launched {
             control,
             rank,
@@ -56,7 +64,7 @@ impl Prepared {
         control.announce(sequence, &record, peers, &extents);
         let (waiter, timeout) = (shared.comm.waiter(), shared.config.device_timeout);
         let waiting = Waiting { launched: &launched, waiter, timeout };
-        self.open(&waiting, &mut scratch, launch, &ready)?;
+        self.open(&waiting, &mut areas, all)?;
         let owners = self.roles.owners.iter().map(|owner| Ok((*owner, started(&waiting, *owner)?)));
         let owners: Vec<(u32, LaunchRecord)> = owners.collect::<Result<_>>()?;
         let compiled = match ready {
@@ -64,7 +72,7 @@ impl Prepared {
             Ready::Rows(rows, table) => self.sized(&waiting, launch, (rows, table), &owners)?,
         };
         let program = &compiled.program;
-        let bases = self.bases(&owners, launch, &mut scratch, program)?;
+        let bases = self.bases(&owners, launch, &mut areas, program)?;
         let ranks = NonZeroU32::new(shared.comm.n_ranks()).unwrap_or(NonZeroU32::MIN);
         let kernels =
             Kernels::new(launch.packets.payload(), |op| FoldKernel::new(launch.data_type, op, ranks));
@@ -75,7 +83,7 @@ impl Prepared {
             objects: &self.objects,
             bases: &bases,
             kernels: &kernels,
-            flag: scratch.flag(),
+            flag: areas.flag(),
             timeout: shared.config.device_timeout,
         };
         if !program.blocks.is_empty() {
@@ -88,7 +96,7 @@ impl Prepared {
             self.flush(program)?;
         }
         self.close(&waiting)?;
-        scratch.advance();
+        areas.advance();
         Ok(())
     }
 
@@ -135,46 +143,42 @@ impl Prepared {
             packet_payload: launch.packets.payload(),
             input: buffer(&launch.input, &publications[0]),
             output: buffer(&launch.output, &publications[1]),
+            areas: 0,
             rows: None,
             extents: 0,
         }
     }
 
-    /// Waits for whom this launch must wait before it begins, and makes room in the scratch.
-    fn open(
-        &self,
-        waiting: &Waiting<'_>,
-        scratch: &mut Scratch,
-        launch: &PlanLaunch<'_>,
-        ready: &Ready<'_>,
-    ) -> Result<()> {
-        let shared = &*self.shared;
-        if scratch.must_clear() {
-            scratch.clear();
-        }
-        let (chunk_bytes, may_be_empty) = match ready {
+    /// How this launch divides the scratch.
+    fn division(&self, launch: &PlanLaunch<'_>, ready: &Ready<'_>) -> Division {
+        let packets = self.geometry.uses_packets();
+        let (chunk_bytes, may_be_empty, is_silent) = match ready {
             Ready::Compiled(compiled) => {
-                (compiled.layout.scratch_chunk_bytes(), compiled.layout.block_bytes().is_some())
+                let layout = &compiled.layout;
+                // Without any bytes pipelines have no rounds; with some they have as many on all ranks.
+                let (ragged, nothing) = (layout.block_bytes().is_some(), layout.chunk_bytes() == 0);
+                (layout.scratch_chunk_bytes(), ragged || nothing, nothing || (ragged && packets))
             }
-            Ready::Rows(..) => (self.geometry.scratch_chunk().unwrap_or(0), true),
+            Ready::Rows(..) => {
+                (self.geometry.scratch_chunk().unwrap_or(0), true, packets || self.has_pipelines)
+            }
         };
-        let grows = scratch.must_grow(&self.geometry, chunk_bytes);
-        // Chunks lie elsewhere than in the last launch, or some of its packets were not waited for: a peer that still
-        // runs it must not be met.
-        let packet_payload = launch.packets.payload();
-        let moves = scratch.moves(Division { chunk_bytes, packet_payload, may_be_empty });
-        // What a plan knows from packets, it does not know of empty chunks.
-        let unheard = may_be_empty && self.geometry.uses_packets();
-        if grows || moves || unheard || self.contract.repairs.start_handshake {
-            for peer in &self.roles.peers {
-                started(waiting, *peer)?;
-            }
+        Division { chunk_bytes, packet_payload: launch.packets.payload(), may_be_empty, is_silent }
+    }
+
+    /// Waits for whom this launch must wait before it begins, and takes scratch over.
+    fn open(&self, waiting: &Waiting<'_>, areas: &mut Entered<'_>, all: bool) -> Result<()> {
+        let shared = &*self.shared;
+        let first = match (all, self.contract.repairs.start_handshake) {
+            (true, _) => &self.roles.others[..],
+            (false, true) => &self.roles.peers[..],
+            (false, false) => &[],
+        };
+        // An owner that has begun agrees about what there is to take over.
+        for peer in first.iter().chain(&areas.missing(&self.roles)) {
+            started(waiting, *peer)?;
         }
-        if grows {
-            let deadline = shared.config.setup_timeout.start();
-            scratch.grow(&shared.comm, &self.roles, (&self.geometry, chunk_bytes), deadline)?;
-        }
-        Ok(())
+        areas.exchange(&shared.comm, &self.roles, shared.config.setup_timeout.start())
     }
 
     /// Addresses of own and peers' buffers.
@@ -182,14 +186,14 @@ impl Prepared {
         &self,
         owners: &[(u32, LaunchRecord)],
         launch: &PlanLaunch<'_>,
-        scratch: &mut Scratch,
+        areas: &mut Entered<'_>,
         program: &Program,
     ) -> Result<Bases> {
         let shared = &*self.shared;
         let service = if self.channels.port.is_empty() { None } else { Some(shared.service()?) };
         Bases::resolve(&program.bases, service.as_ref(), |BaseKey { rank, buffer, form }| {
             if buffer == BufferKind::Scratch {
-                return scratch.place(rank, form, service.as_ref());
+                return areas.place(rank, form, service.as_ref());
             }
             if rank == shared.comm.rank() {
                 let view = if buffer == BufferKind::Input { launch.input } else { launch.output };
@@ -225,10 +229,11 @@ impl Prepared {
         if let Some(difference) = waiting.launched.difference() {
             return Err(difference.into());
         }
-        let Launched { control, sequence, peers, .. } = *waiting.launched;
         if !self.contract.repairs.closing_handshake {
             return Ok(());
         }
+        // All ranks, not the plan's peers: two that never meet may write to the scratch of a third.
+        let Launched { control, sequence, peers, .. } = *waiting.launched;
         control.announce_end(sequence, peers);
         for peer in peers {
             let Some((_, event)) = control.ended(*peer) else { continue };

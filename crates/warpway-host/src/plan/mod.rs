@@ -8,7 +8,7 @@
 //! | `control.rs`, `record.rs`, `slots.rs` | how ranks know of each other's launches |
 //! | `stage.rs` | buffers that peers cannot map |
 //! | `rows.rs` | sizes that come at launch |
-//! | `scratch.rs` | areas, halves and epochs |
+//! | `scratch.rs`, `area.rs` | areas that plans share or do not, halves and epochs |
 //! | `compile.rs`, `program.rs` | what each block does, with all sizes worked out |
 //! | `launch_bases.rs` | where the buffers of a launch are |
 //! | `block_run.rs`, `transfer.rs`, `barrier.rs`, `waiting.rs` | how a block does it |
@@ -17,6 +17,7 @@
 //! A port channel's data goes through the communicator's proxy; its packets are stored by the block itself, since
 //! a proxy's copy does not promise to keep the words of a packet together.
 
+mod area;
 mod barrier;
 mod block_run;
 mod compile;

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use warpway_core::Result;
-use warpway_core::trace::Operation;
+use warpway_core::trace;
 use warpway_plan::{
-    Action, BufferKind, ChunkTable, Collective, Geometry, MessageLayout, Plan, ReduceOp, SizeRows,
+    Action, BufferKind, ChunkTable, Collective, Geometry, MessageLayout, Operation, Plan, ReduceOp, SizeRows,
 };
 
 use super::executor::{Contract, Shared, lock};
@@ -29,11 +29,12 @@ pub(super) struct Prepared {
     pub(super) identity: Identity,
     pub(super) contract: Contract,
     pub(super) roles: Roles,
-    /// By peer: size ids that it and this rank use.
+    /// By rank: size ids that it and this rank use.
     pub(super) common_ids: Vec<Vec<u64>>,
     pub(super) channels: Channels,
     pub(super) objects: BlockObjects,
     pub(super) reduce_op: Option<ReduceOp>,
+    pub(super) has_pipelines: bool,
     pub(super) scratch: Mutex<Scratch>,
     /// The last one used comes last.
     pub(super) programs: Mutex<Vec<Arc<Compiled>>>,
@@ -47,6 +48,7 @@ pub(super) struct Known {
     pub(super) geometry: Geometry,
     pub(super) identity: Identity,
     pub(super) contract: Contract,
+    pub(super) scratch: Scratch,
 }
 
 /// What a launch has before it is announced.
@@ -73,18 +75,20 @@ pub(super) struct SizeKey {
 
 impl PreparedPlan {
     pub(super) fn new(shared: Arc<Shared>, known: Known, channels: Channels, objects: BlockObjects) -> Self {
-        let Known { plan, geometry, identity, contract } = known;
-        let roles = Roles::of(&plan, shared.comm.rank());
+        let Known { plan, geometry, identity, contract, scratch } = known;
+        let is_pipeline = |operation: &Operation| matches!(operation.action, Action::Pipeline(_));
+        let has_pipelines = plan.operations().any(|(_, _, operation)| is_pipeline(operation));
         Self(Arc::new(Prepared {
-            common_ids: rows::common_ids(&plan, shared.comm.rank(), &roles.peers),
+            common_ids: rows::common_ids(&plan, shared.comm.rank()),
             reduce_op: first_fold(&plan),
-            scratch: Mutex::new(Scratch::new(plan.double_scratch)),
+            has_pipelines,
+            roles: Roles::of(&plan, shared.comm.rank()),
+            scratch: Mutex::new(scratch),
             programs: Mutex::default(),
             rows: Mutex::default(),
             shared,
             plan,
             geometry,
-            roles,
             identity,
             contract,
             channels,
@@ -110,7 +114,7 @@ impl PreparedPlan {
         let prepared = &*self.0;
         let shared = &*prepared.shared;
         let mut launches = lock(&shared.launches);
-        shared.comm.health().check_during(Operation::Launch)?;
+        shared.comm.health().check_during(trace::Operation::Launch)?;
         let ready = prepared.ready(launch)?;
         let mut stages = lock(&shared.stages);
         let staged = stages.enter(&shared.comm, launch, !prepared.fills_output())?;

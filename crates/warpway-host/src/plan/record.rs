@@ -5,7 +5,7 @@ use warpway_core::wire::SlotId;
 use warpway_plan::{Collective, DataType, ReduceOp};
 
 /// Words of a record in memory, its sequence number excluded.
-pub(super) const WORDS: usize = 24;
+pub(super) const WORDS: usize = 25;
 
 /// See the module's page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(super) struct LaunchRecord {
     /// Of the plan's folds, if it has any.
     pub(super) reduce_op: Option<ReduceOp>,
     pub(super) packet_payload: u64,
+    /// Digest of the scratch areas: ranks that made other launches before may have others.
+    pub(super) areas: u64,
     /// Not compared: they may differ between ranks.
     pub(super) input: BufferRecord,
     pub(super) output: BufferRecord,
@@ -66,6 +68,12 @@ impl LaunchRecord {
                     _ => "LL8".to_owned(),
                 })
             })
+            .or_else(|| {
+                let text = |digest| {
+                    format!("areas with digest {digest:016x} (have all launched and set up the same before?)")
+                };
+                differ(self.areas, there.areas, "scratch", text)
+            })
     }
 
     pub(super) fn to_words(self) -> [u64; WORDS] {
@@ -95,6 +103,7 @@ impl LaunchRecord {
             words[20..23].copy_from_slice(&[1, slot, generation]);
         }
         words[23] = self.extents;
+        words[24] = self.areas;
         words
     }
 
@@ -124,6 +133,7 @@ impl LaunchRecord {
             output: buffer(&words[15..20]),
             rows: (words[20] == 1).then_some(SlotId { slot: words[21], generation: words[22] }),
             extents: words[23],
+            areas: words[24],
         })
     }
 }
@@ -148,6 +158,7 @@ mod tests {
             data_type: DataType::Bfloat16,
             reduce_op: Some(ReduceOp::Max),
             packet_payload: 4,
+            areas: 0xfedc,
             input: BufferRecord { bytes: 34, place },
             output: BufferRecord { bytes: 35, place: None },
             rows: Some(SlotId { slot: 5, generation: 2 }),
@@ -179,5 +190,8 @@ mod tests {
         assert_eq!(here.difference(&there).unwrap().0, "plan");
         let there = LaunchRecord { packet_payload: 8, ..here };
         assert_eq!(here.difference(&there), Some(("packet type", "LL8".into(), "LL16".into())));
+        let there = LaunchRecord { areas: 1, ..here };
+        let (field, text, _) = here.difference(&there).unwrap();
+        assert_eq!((field, &text[..34]), ("scratch", "areas with digest 000000000000fedc"));
     }
 }

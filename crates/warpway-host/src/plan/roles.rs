@@ -7,6 +7,8 @@ use warpway_plan::{BufferKind, ChannelEntry, Plan};
 /// All lists are ascending and without the rank itself.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Roles {
+    /// All ranks.
+    pub(super) others: Vec<u32>,
     /// Ranks with which anything is exchanged.
     pub(super) peers: Vec<u32>,
     /// Owners of inputs and outputs that this rank touches.
@@ -49,7 +51,8 @@ impl Roles {
         }
         let [peers, owners, users, input_users, output_users, scratch_owners, scratch_users] =
             sets.map(|set| set.into_iter().collect::<Vec<u32>>());
-        Self { peers, owners, users, input_users, output_users, scratch_owners, scratch_users }
+        let others = (0..plan.n_ranks()).filter(|other| *other != rank).collect();
+        Self { others, peers, owners, users, input_users, output_users, scratch_owners, scratch_users }
     }
 }
 

@@ -32,12 +32,11 @@ fn ids(plan: &RankPlan) -> Vec<u64> {
     all
 }
 
-/// Size ids that `rank` and each of `peers` use.
-pub(super) fn common_ids(plan: &Plan, rank: u32, peers: &[u32]) -> Vec<Vec<u64>> {
-    let of = |rank: u32| plan.ranks.get(rank as usize).map(ids).unwrap_or_default();
-    let own = of(rank);
-    let common = |peer: &u32| of(*peer).into_iter().filter(|id| own.binary_search(id).is_ok()).collect();
-    peers.iter().map(common).collect()
+/// By rank: size ids that it and `rank` use.
+pub(super) fn common_ids(plan: &Plan, rank: u32) -> Vec<Vec<u64>> {
+    let own = plan.ranks.get(rank as usize).map(ids).unwrap_or_default();
+    let common = |peer| ids(peer).into_iter().filter(|id| own.binary_search(id).is_ok()).collect();
+    plan.ranks.iter().map(common).collect()
 }
 
 /// One number for the extents of some ids: unequal extents give unequal numbers but for rare accidents.

@@ -1,36 +1,53 @@
-//! The scratch areas of a plan: raw data and packets, each once or twice, with one epoch.
+//! The scratch of a plan, and what a launch must know of other ranks before it may use it.
 //!
-//! A plan has areas of its own. They grow when a message needs more; all ranks see the same sizes at the same
-//! launch, so growing is a step of all. Those of plans with sized chunks have the size that was agreed when the plan
-//! was set up, and are made at the first launch.
+//! A plan that is proven to tell every rank that every peer has finished the launch before (V612) uses areas of the
+//! communicator, one for each kind of data, with and without double buffering. Every other plan has areas of its own.
+//! Why launches of different plans, sizes and packet formats follow each other on one area without a word:
+//!
+//! * *Double buffering.* At the end of launch e of the area every rank knows, by the plan of e alone, that all have begun
+//!   e, so have ended e - 1. Launch e + 1 writes to the half of e - 1, which nobody uses any more, however it was
+//!   divided.
+//! * *Without.* Before it first writes in launch e a rank knows, by the plan of e alone, that all have begun e, so have
+//!   ended e - 1.
+//! * *Chunks that may be empty.* Nobody waits for the packets of those, and pipelines of no rounds send no signals; then the plan
+//!   tells nothing. Such a launch begins when all ranks have begun it, which is what either case above asks of e; e + 1 asks
+//!   nothing of it. All ranks, not the plan's peers: the slots of e are those of others in e - 1.
+//!
+//! On an area of its own a plan knows what it knows from its launches before, so that it also waits for all ranks
+//! when chunks lie elsewhere than in the last launch, or were perhaps empty then.
 
-use warpway_core::communicator::{Communicator, Exchange};
-use warpway_core::fifo::MemoryId;
-use warpway_core::memory::{Access, RegisteredMemory};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use warpway_core::Result;
+use warpway_core::communicator::Communicator;
+use warpway_core::deadline::Deadline;
 use warpway_core::proxy::ProxyService;
-use warpway_core::transport::{Transport, TransportFlags};
-use warpway_core::{Deadline, Error, Result};
-use warpway_plan::{AreaBytes, Form, Geometry};
+use warpway_plan::verify::ShareableAreas;
+use warpway_plan::{Form, Geometry};
 
+use super::area::Area;
+use super::executor::lock;
 use super::launch_bases::Place;
 use super::roles::Roles;
-use super::{NO_REGION, TAG};
-use crate::buffer::SharedBuffer;
 
-/// Packets are aligned to their size; areas to cache lines.
-const AREA_ALIGNMENT: u64 = 64;
-/// Flags of packets are the epoch reduced to this many values, counted from 1.
-const FLAGS: u64 = u32::MAX as u64;
+/// The areas that the plans of a communicator share. They live as long as its executor: ranks drop plans when they
+/// like, but an epoch must be the same on all.
+#[derive(Debug)]
+pub(super) struct Areas {
+    ranks: u32,
+    shared: [Arc<Mutex<Area>>; 4],
+    /// Areas so far, those of single plans included.
+    count: AtomicU64,
+}
 
-/// Areas and epoch of one rank. The same launches bring the same epochs on all ranks.
-#[derive(Debug, Default)]
+/// The areas of one plan.
+#[derive(Debug)]
 pub(super) struct Scratch {
-    epoch: u64,
-    double: bool,
-    /// The step between chunks that the areas are made for.
-    chunk_bytes: u64,
-    /// By rank; `None` for ranks whose scratch is not touched.
-    memories: Vec<Option<Area>>,
+    raw: Option<Arc<Mutex<Area>>>,
+    packets: Option<Arc<Mutex<Area>>>,
+    /// Some area is this plan's alone.
+    own: bool,
     /// Of the last launch.
     last: Option<Division>,
 }
@@ -40,164 +57,134 @@ pub(super) struct Scratch {
 pub(super) struct Division {
     pub(super) chunk_bytes: u64,
     pub(super) packet_payload: u64,
-    /// Chunks may be empty. Nobody waits for the packets of those.
+    /// Chunks may be empty.
     pub(super) may_be_empty: bool,
+    /// And then the plan tells ranks nothing of each other.
+    pub(super) is_silent: bool,
 }
 
-#[derive(Debug)]
-struct Area {
-    memory: RegisteredMemory,
-    /// Of one half.
-    bytes: AreaBytes,
-    id: Option<PortId>,
+/// The areas of a plan in the hands of a launch.
+pub(super) struct Entered<'a> {
+    raw: Option<MutexGuard<'a, Area>>,
+    packets: Option<MutexGuard<'a, Area>>,
 }
 
-/// Gives the id back when dropped.
-#[derive(Debug)]
-struct PortId {
-    id: MemoryId,
-    service: ProxyService,
+/// Which areas of scratch a plan uses.
+pub(super) fn used(geometry: &Geometry) -> ShareableAreas {
+    // Beyond 64 bits: some launch will say so.
+    let any = |of: fn(warpway_plan::AreaBytes) -> u64| {
+        (0..geometry.n_ranks()).any(|rank| geometry.area(rank, 1).is_none_or(|area| of(area) > 0))
+    };
+    ShareableAreas { raw: any(|area| area.raw), packets: any(|area| area.packets) }
 }
 
-impl Drop for PortId {
-    fn drop(&mut self) {
-        // Fails only if the service is gone already.
-        drop(self.service.remove_memory(self.id));
+impl Areas {
+    pub(super) fn new(ranks: u32) -> Self {
+        let kinds = [(Form::Raw, false), (Form::Raw, true), (Form::Packets, false), (Form::Packets, true)];
+        let mut number = 0..;
+        let area = |(form, double)| {
+            Arc::new(Mutex::new(Area::new(number.next().unwrap_or_default(), form, double, ranks)))
+        };
+        Self { ranks, shared: kinds.map(area), count: AtomicU64::new(kinds.len() as u64) }
+    }
+
+    /// Of a plan that shares some of its areas; of the others it gets its own. The same plans in the same order on all
+    /// ranks.
+    pub(super) fn scratch(&self, geometry: &Geometry, shares: ShareableAreas) -> Scratch {
+        let ShareableAreas { raw, packets } = used(geometry);
+        let double = geometry.double_scratch();
+        let area = |form, shared| match (form, shared) {
+            (Form::Raw, true) => Arc::clone(&self.shared[usize::from(double)]),
+            (Form::Packets, true) => Arc::clone(&self.shared[2 + usize::from(double)]),
+            (form, false) => {
+                let number = self.count.fetch_add(1, Ordering::Relaxed);
+                Arc::new(Mutex::new(Area::new(number, form, double, self.ranks)))
+            }
+        };
+        Scratch {
+            raw: raw.then(|| area(Form::Raw, shares.raw)),
+            packets: packets.then(|| area(Form::Packets, shares.packets)),
+            own: (raw && !shares.raw) || (packets && !shares.packets),
+            last: None,
+        }
     }
 }
 
 impl Scratch {
-    pub(super) fn new(double: bool) -> Self {
-        Self { double, ..Self::default() }
+    /// True if a launch that divides the areas like this may touch them only when all ranks have begun it. Once
+    /// before each launch; the same on all ranks.
+    pub(super) fn waits_for_all(&mut self, now: Division) -> bool {
+        let moves = self.last.replace(now).is_some_and(|last| last != now);
+        let used = self.raw.is_some() || self.packets.is_some();
+        used && (now.is_silent || (self.own && moves))
     }
 
-    /// True if the areas are too small for a message whose scratch chunks have that step.
-    pub(super) fn must_grow(&self, geometry: &Geometry, chunk_bytes: u64) -> bool {
-        let empty = Some(AreaBytes::default());
-        let used = (0..geometry.n_ranks()).any(|rank| geometry.area(rank, chunk_bytes) != empty);
-        used && (chunk_bytes > self.chunk_bytes || self.memories.is_empty())
+    /// While launches of the executor wait for this one.
+    pub(super) fn enter(&self) -> Entered<'_> {
+        Entered { raw: self.raw.as_deref().map(lock), packets: self.packets.as_deref().map(lock) }
+    }
+}
+
+impl Entered<'_> {
+    fn all(&self) -> impl Iterator<Item = &Area> {
+        self.raw.iter().chain(&self.packets).map(|area| &**area)
     }
 
-    /// True if the areas are divided otherwise than by the last launch, so that what the plan knows of its own slots
-    /// does not hold: every peer must be known to have ended that launch.
-    pub(super) fn moves(&mut self, now: Division) -> bool {
-        self.last.replace(now).is_some_and(|last| last != now) && !self.memories.is_empty()
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Area> {
+        self.raw.iter_mut().chain(&mut self.packets).map(|area| &mut **area)
     }
 
-    /// Makes room and exchanges the memories with the ranks that touch them. Collective.
-    pub(super) fn grow(
-        &mut self,
-        comm: &Communicator,
-        roles: &Roles,
-        (geometry, chunk_bytes): (&Geometry, u64),
-        deadline: Deadline,
-    ) -> Result<()> {
-        let (rank, n) = (comm.rank(), comm.n_ranks());
-        // Powers of two: few steps for growing messages.
-        let chunk_bytes = chunk_bytes.checked_next_power_of_two().unwrap_or(u64::MAX);
-        let areas = (0..n).map(|rank| self.area(geometry, rank, chunk_bytes)).collect::<Option<Vec<_>>>();
-        let areas = areas.ok_or(warpway_core::memory::MemoryError::OutOfBounds {
-            operation: "plan scratch",
-            offset: 0,
-            size: u64::MAX,
-            limit: u64::MAX,
-        })?;
-        let total = |area: &AreaBytes| (area.raw + area.packets) * self.halves();
-        let mut memories: Vec<Option<Area>> = (0..n).map(|_| None).collect();
-        if let Some(own) = areas.get(rank as usize).filter(|area| total(area) > 0) {
-            let region = SharedBuffer::allocate(total(own))?.region().cloned().ok_or(NO_REGION)?;
-            let memory =
-                comm.register_memory(region, TransportFlags::from(Transport::SharedMemory), Access::ALL)?;
-            for peer in &roles.scratch_users {
-                comm.send_memory(&memory, *peer, TAG)?;
-            }
-            memories[rank as usize] = Some(Area { memory, bytes: *own, id: None });
+    /// Sees to the room for chunks of so many bytes. Before the launch is announced.
+    pub(super) fn resize(&mut self, rank: u32, geometry: &Geometry, chunk_bytes: u64) -> Result<()> {
+        let needs = || (0..geometry.n_ranks()).map(|rank| geometry.area(rank, chunk_bytes));
+        if let Some(area) = &mut self.raw {
+            area.resize(rank, needs().map(|area| Some(area?.raw)))?;
         }
-        let owners = roles.scratch_owners.iter().copied();
-        let owners = owners.filter(|owner| areas.get(*owner as usize).is_some_and(|area| total(area) > 0));
-        let pending: Vec<(u32, Exchange<RegisteredMemory>)> =
-            owners.map(|owner| Ok((owner, comm.recv_memory(owner, TAG)?))).collect::<Result<_>>()?;
-        for (owner, exchange) in pending {
-            let (memory, bytes) = (exchange.wait(deadline)?, areas[owner as usize]);
-            if memory.size() < total(&bytes) {
-                return Err(Error::Internal {
-                    place: "plan scratch",
-                    what: "all ranks compute the same areas",
-                });
-            }
-            memories[owner as usize] = Some(Area { memory, bytes, id: None });
+        if let Some(area) = &mut self.packets {
+            area.resize(rank, needs().map(|area| Some(area?.packets)))?;
         }
-        (self.chunk_bytes, self.memories) = (chunk_bytes, memories);
         Ok(())
     }
 
-    fn halves(&self) -> u64 {
-        if self.double { 2 } else { 1 }
+    /// Equal on ranks that agree about the areas.
+    pub(super) fn digest(&self) -> u64 {
+        self.all().fold(0, |digest: u64, area| digest.rotate_left(1) ^ area.digest())
     }
 
-    /// The areas of a rank for chunks of that size.
-    fn area(&self, geometry: &Geometry, rank: u32, chunk_bytes: u64) -> Option<AreaBytes> {
-        let AreaBytes { raw, packets } = geometry.area(rank, chunk_bytes)?;
-        let whole = |bytes: u64| bytes.checked_next_multiple_of(AREA_ALIGNMENT);
-        let area = AreaBytes { raw: whole(raw)?, packets: whole(packets)? };
-        area.raw.checked_add(area.packets)?.checked_mul(self.halves())?;
-        Some(area)
+    /// Ranks whose memories this launch takes over.
+    pub(super) fn missing(&self, roles: &Roles) -> Vec<u32> {
+        let mut missing: Vec<u32> = self.all().flat_map(|area| area.missing(roles)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing
     }
 
-    /// Where the area of `rank` for this launch begins.
+    /// Takes them over, and gives this rank's memories to those that need them.
+    pub(super) fn exchange(&mut self, comm: &Communicator, roles: &Roles, deadline: Deadline) -> Result<()> {
+        self.all_mut().try_for_each(|area| area.exchange(comm, roles, deadline))
+    }
+
+    /// Where the part of `rank` begins.
     pub(super) fn place(
         &mut self,
         rank: u32,
         form: Form,
         service: Option<&ProxyService>,
     ) -> Result<Option<Place>> {
-        let (halves, parity) = (self.halves(), self.epoch % self.halves());
-        let Some(area) = self.memories.get_mut(rank as usize).and_then(Option::as_mut) else {
-            return Ok(None);
+        let area = match form {
+            Form::Raw => &mut self.raw,
+            Form::Packets => &mut self.packets,
         };
-        let offset = match form {
-            Form::Raw => parity * area.bytes.raw,
-            Form::Packets => halves * area.bytes.raw + parity * area.bytes.packets,
-        };
-        if let (Some(service), None) = (service, &area.id) {
-            area.id = Some(PortId { id: service.add_memory(&area.memory)?, service: service.clone() });
-        }
-        let id = area.id.as_ref().map(|id| id.id);
-        Ok(Some(Place { memory: area.memory.clone(), offset, id }))
+        area.as_mut().map_or(Ok(None), |area| area.place(rank, service))
     }
 
-    /// The flag of this launch's packets; never 0, which means "never written".
+    /// The flag of this launch's packets.
     pub(super) fn flag(&self) -> u32 {
-        (self.epoch % FLAGS) as u32 + 1
+        self.packets.as_ref().map_or(1, |area| area.flag())
     }
 
-    /// True before the first launch whose flags have been used before: all areas must be cleared, by all ranks.
-    pub(super) fn must_clear(&self) -> bool {
-        self.epoch > 0 && self.epoch.is_multiple_of(FLAGS)
-    }
-
-    /// Forgets the areas: the next launch takes new ones, which are clear.
-    pub(super) fn clear(&mut self) {
-        self.memories.clear();
-        self.chunk_bytes = 0;
-    }
-
-    /// After a launch.
+    /// After the launch.
     pub(super) fn advance(&mut self) {
-        self.epoch += 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn flags_are_never_zero_and_begin_anew_with_clear_areas() {
-        let at = |epoch| Scratch { epoch, ..Scratch::new(true) };
-        let flags = [0, 1, FLAGS - 1, FLAGS, FLAGS + 1].map(|epoch| at(epoch).flag());
-        assert_eq!(flags, [1, 2, u32::MAX, 1, 2]);
-        let clears = [0, 1, FLAGS - 1, FLAGS, FLAGS + 1, 2 * FLAGS].map(|epoch| at(epoch).must_clear());
-        assert_eq!(clears, [false, false, false, true, false, true]);
+        self.all_mut().for_each(Area::advance);
     }
 }

@@ -1,0 +1,201 @@
+//! One scratch area: raw data or packets of every rank, once or twice, with one epoch.
+//!
+//! All ranks make the same launches, so all know the size of every rank's part at every launch, and when it grows. A
+//! part that grows is new memory. The ranks that touch it differ by plan; each takes it over at its first launch of a plan
+//! that touches it, and both it and the owner know which launch that is. Nobody waits for ranks that still use the old
+//! memory: they keep it mapped, and nobody else looks at it.
+
+use warpway_core::communicator::{Communicator, Exchange};
+use warpway_core::fifo::MemoryId;
+use warpway_core::memory::{Access, MemoryError, RegisteredMemory};
+use warpway_core::proxy::ProxyService;
+use warpway_core::transport::{Transport, TransportFlags};
+use warpway_core::{Deadline, Error, Result};
+use warpway_plan::Form;
+
+use super::launch_bases::Place;
+use super::roles::Roles;
+use super::{NO_REGION, TAG};
+use crate::buffer::SharedBuffer;
+
+/// Packets are aligned to their size; areas to cache lines.
+const ALIGNMENT: u64 = 64;
+/// Flags of packets are the epoch reduced to this many values, counted from 1.
+const FLAGS: u64 = u32::MAX as u64;
+
+/// See the module's page. The same launches make it the same on all ranks, but for the memories.
+#[derive(Debug)]
+pub(super) struct Area {
+    /// Of this area among those of the communicator.
+    number: u64,
+    form: Form,
+    double: bool,
+    /// Launches that have used it.
+    epoch: u64,
+    /// By rank.
+    parts: Vec<Part>,
+    /// By rank: it has been sent this rank's memory.
+    given: Vec<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    /// Of one half.
+    bytes: u64,
+    /// How often its memory has been replaced.
+    generation: u64,
+    /// As far as this rank has needed it.
+    memory: Option<Mapped>,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    memory: RegisteredMemory,
+    id: Option<PortId>,
+}
+
+/// Gives the id back when dropped.
+#[derive(Debug)]
+struct PortId {
+    id: MemoryId,
+    service: ProxyService,
+}
+
+impl Drop for PortId {
+    fn drop(&mut self) {
+        // Fails only if the service is gone already.
+        drop(self.service.remove_memory(self.id));
+    }
+}
+
+impl Area {
+    /// Of `n` ranks, empty.
+    pub(super) fn new(number: u64, form: Form, double: bool, n: u32) -> Self {
+        let parts = (0..n).map(|_| Part::default()).collect();
+        Self { number, form, double, epoch: 0, parts, given: vec![false; n as usize] }
+    }
+
+    /// Makes the parts at least as large as a launch needs, in bytes of one half by rank, and replaces all of them when
+    /// flags begin anew. Before each launch; the same on all ranks.
+    ///
+    /// # Errors
+    /// `mem.bounds` beyond 64 bits; nothing has changed then.
+    pub(super) fn resize(&mut self, rank: u32, needs: impl Iterator<Item = Option<u64>>) -> Result<()> {
+        let halves = self.halves();
+        let rounded = |need: u64| {
+            // Powers of two: few steps for growing messages.
+            let bytes = need.max(ALIGNMENT).checked_next_power_of_two().unwrap_or(need);
+            let bytes = bytes.checked_next_multiple_of(ALIGNMENT)?;
+            bytes.checked_mul(halves).map(|_| bytes)
+        };
+        let beyond = MemoryError::OutOfBounds {
+            operation: "plan scratch",
+            offset: 0,
+            size: u64::MAX,
+            limit: u64::MAX,
+        };
+        let wanted: Option<Vec<u64>> = needs
+            .zip(&self.parts)
+            .map(|(need, part)| match need? {
+                need if need <= part.bytes => Some(part.bytes),
+                need => rounded(need),
+            })
+            .collect();
+        let clear = self.must_clear();
+        for ((part, bytes), owner) in self.parts.iter_mut().zip(wanted.ok_or(beyond)?).zip(0..) {
+            if bytes > part.bytes || (clear && bytes > 0) {
+                *part = Part { bytes, generation: part.generation + 1, memory: None };
+                if owner == rank {
+                    self.given.fill(false);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A number for which area it is, its epoch and its parts. Ranks with unequal ones must not work together.
+    pub(super) fn digest(&self) -> u64 {
+        // FNV-1a, by words.
+        let add =
+            |digest: u64, word: u64| (digest ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
+        let first = add(add(0xcbf2_9ce4_8422_2325, self.number), self.epoch);
+        self.parts.iter().fold(first, |digest, part| add(add(digest, part.bytes), part.generation))
+    }
+
+    /// Ranks whose memory this one has yet to take over before a launch with these roles.
+    pub(super) fn missing<'a>(&'a self, roles: &'a Roles) -> impl Iterator<Item = u32> + 'a {
+        roles.scratch_owners.iter().copied().filter(|owner| {
+            self.parts.get(*owner as usize).is_some_and(|part| part.bytes > 0 && part.memory.is_none())
+        })
+    }
+
+    /// Takes over the memories that a launch needs, and gives this rank's to those that need it.
+    pub(super) fn exchange(&mut self, comm: &Communicator, roles: &Roles, deadline: Deadline) -> Result<()> {
+        let halves = self.halves();
+        if let Some(own) = self.parts.get_mut(comm.rank() as usize).filter(|part| part.bytes > 0) {
+            let memory = match &own.memory {
+                Some(mapped) => mapped.memory.clone(),
+                None => {
+                    let region =
+                        SharedBuffer::allocate(own.bytes * halves)?.region().cloned().ok_or(NO_REGION)?;
+                    let flags = TransportFlags::from(Transport::SharedMemory);
+                    let memory = comm.register_memory(region, flags, Access::ALL)?;
+                    own.memory = Some(Mapped { memory: memory.clone(), id: None });
+                    memory
+                }
+            };
+            for user in &roles.scratch_users {
+                if let Some(given @ false) = self.given.get_mut(*user as usize) {
+                    comm.send_memory(&memory, *user, TAG)?;
+                    *given = true;
+                }
+            }
+        }
+        let pending: Vec<(u32, Exchange<RegisteredMemory>)> = self
+            .missing(roles)
+            .map(|owner| Ok((owner, comm.recv_memory(owner, TAG)?)))
+            .collect::<Result<_>>()?;
+        for (owner, exchange) in pending {
+            let memory = exchange.wait(deadline)?;
+            let Some(part) = self.parts.get_mut(owner as usize) else { continue };
+            if memory.size() < part.bytes * halves {
+                let what = "all ranks compute the same areas";
+                return Err(Error::Internal { place: "plan scratch", what });
+            }
+            part.memory = Some(Mapped { memory, id: None });
+        }
+        Ok(())
+    }
+
+    /// Where the part of `rank` begins in this launch.
+    pub(super) fn place(&mut self, rank: u32, service: Option<&ProxyService>) -> Result<Option<Place>> {
+        let parity = self.epoch % self.halves();
+        let Some(part) = self.parts.get_mut(rank as usize) else { return Ok(None) };
+        let offset = parity * part.bytes;
+        let Some(mapped) = &mut part.memory else { return Ok(None) };
+        if let (Some(service), None) = (service, &mapped.id) {
+            mapped.id = Some(PortId { id: service.add_memory(&mapped.memory)?, service: service.clone() });
+        }
+        let id = mapped.id.as_ref().map(|id| id.id);
+        Ok(Some(Place { memory: mapped.memory.clone(), offset, id }))
+    }
+
+    /// The flag of this launch's packets; never 0, which means "never written".
+    pub(super) fn flag(&self) -> u32 {
+        (self.epoch % FLAGS) as u32 + 1
+    }
+
+    /// After a launch.
+    pub(super) fn advance(&mut self) {
+        self.epoch += 1;
+    }
+
+    fn halves(&self) -> u64 {
+        if self.double { 2 } else { 1 }
+    }
+
+    /// True before the first launch whose flags have been used before: memories are taken anew, which are clear.
+    fn must_clear(&self) -> bool {
+        self.form == Form::Packets && self.epoch > 0 && self.epoch.is_multiple_of(FLAGS)
+    }
+}
