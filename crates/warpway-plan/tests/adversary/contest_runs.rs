@@ -9,7 +9,7 @@ use crate::contest::{Count, Effort, Outcome, contest, strict};
 use crate::corpus::corpus;
 use crate::mutator::mutants;
 
-fn number(name: &str, default: u64) -> u64 {
+pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 

@@ -58,8 +58,9 @@ pub(crate) fn judge(plan: &Plan, size: Size, seeds: Range<u64>, launches: u32) -
         schedule: Vec::new(),
     })?;
     let mut machine = Machine::new(&program);
+    let turns = Program::turns(launches);
     for seed in seeds {
-        machine.run(seed, launches)?;
+        machine.run(seed, &turns)?;
     }
     Ok(())
 }

@@ -11,6 +11,8 @@ mod machine;
 mod mutator;
 mod planted;
 mod random;
+mod sequences;
 #[path = "../support/shared_plans.rs"]
 mod shared_plans;
 mod sketch;
+mod thin;

@@ -4,7 +4,7 @@ use super::clock::{Clock, join};
 use super::failure::Fault;
 use super::memory::{Stamp, Value};
 use super::ports::Request;
-use super::program::{Call, Movement, Region, Step};
+use super::program::{Call, Movement, Region, Step, Turn};
 use super::run::Machine;
 
 /// A thread that makes calls in the current segment.
@@ -66,8 +66,9 @@ impl BlockState {
 }
 
 impl Region {
-    pub(super) fn at(&self, lane: u32, launch: u32) -> u32 {
-        self.start + lane + if launch % 2 == 1 { self.odd } else { 0 }
+    pub(super) fn at(&self, lane: u32, turn: &Turn) -> u32 {
+        let epoch = if self.packets { turn.packets } else { turn.raw };
+        self.start + lane + if epoch % 2 == 1 { self.odd } else { 0 }
     }
 }
 
@@ -198,12 +199,13 @@ impl Machine<'_> {
     ) -> Result<bool, Fault> {
         let program = &self.program.blocks[b];
         let launch = self.ranks[program.rank as usize].launch;
+        let turn = self.turns[launch as usize];
         let Step::Lanes(movements) = &program.instructions[instruction as usize].step else {
             return Ok(false);
         };
         let now = &movements[movement as usize];
         if lane < now.lanes {
-            let missing = |r: &&Region| r.packets && !self.memory.valid(r.at(lane, launch), launch + 1);
+            let missing = |r: &&Region| r.packets && !self.memory.valid(r.at(lane, &turn), turn.flag());
             if now.reads.iter().find(missing).is_some() {
                 return Ok(false);
             }
@@ -217,7 +219,7 @@ impl Machine<'_> {
             let by = Stamp { component: b as u32, time: self.blocks[b].clock[b], task: (instruction, lane) };
             for region in now.writes.iter().filter(|r| r.packets) {
                 let padding = (Value::UNDEFINED, 0);
-                self.memory.pack(region.at(lane, launch), launch + 1, by, padding)?;
+                self.memory.pack(region.at(lane, &turn), turn.flag(), by, padding)?;
             }
         }
         let next = movement + 1;
@@ -237,10 +239,11 @@ impl Machine<'_> {
         (lane, launch): (u32, u32),
         by: Stamp,
     ) -> Result<(), Fault> {
+        let turn = self.turns[launch as usize];
         let mut origin = 0;
         let mut sum: Option<Value> = None;
         for region in &movement.reads {
-            let at = region.at(lane, launch);
+            let at = region.at(lane, &turn);
             self.admit(region, at, launch, by)?;
             let value = match region.packets {
                 true => self.memory.take(at, by, &mut origin),
@@ -250,10 +253,10 @@ impl Machine<'_> {
         }
         let value = sum.unwrap_or(Value::UNDEFINED);
         for region in &movement.writes {
-            let at = region.at(lane, launch);
+            let at = region.at(lane, &turn);
             self.admit(region, at, launch, by)?;
             match region.packets {
-                true => self.memory.pack(at, launch + 1, by, (value, origin))?,
+                true => self.memory.pack(at, turn.flag(), by, (value, origin))?,
                 false => self.memory.write(at, by, &self.blocks[b].clock, (value, origin))?,
             }
         }

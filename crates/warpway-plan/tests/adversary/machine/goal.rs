@@ -3,7 +3,7 @@
 use warpway_plan::Collective;
 
 use super::memory::Value;
-use super::program::Program;
+use super::program::Part;
 use crate::random::mix;
 
 /// The roots of rooted collectives.
@@ -17,23 +17,23 @@ pub(super) fn input(rank: u32, (chunk, lane): (u32, u32), launch: u32) -> Value 
 
 /// What a rank's output holds after a launch.
 pub(super) struct Goal<'p> {
-    program: &'p Program,
+    part: &'p Part,
     launch: u32,
 }
 
 impl<'p> Goal<'p> {
-    pub(super) fn new(program: &'p Program, launch: u32) -> Self {
-        Self { program, launch }
+    pub(super) fn new(part: &'p Part, launch: u32) -> Self {
+        Self { part, launch }
     }
 
     /// The value of a lane of chunk `k` of `rank`'s output; `None` if nothing is promised. `sender` is the rank
     /// whose input a send-receive brings.
     pub(super) fn output(&self, rank: u32, (k, lane): (u32, u32), sender: u32) -> Option<Value> {
-        let n = self.program.ranks.len() as u32;
-        let inputs = |q: u32| self.program.ranks[q as usize].input.len() as u32;
-        let outputs = self.program.ranks[rank as usize].output.len() as u32;
+        let n = self.part.ranks.len() as u32;
+        let inputs = |q: u32| self.part.ranks[q as usize].input.len() as u32;
+        let outputs = self.part.ranks[rank as usize].output.len() as u32;
         let of = |q, chunk| Some(input(q, (chunk, lane), self.launch));
-        match self.program.collective {
+        match self.part.collective {
             Collective::AllReduce => Some(self.fold((k, lane))),
             Collective::Reduce => (rank == ROOT).then(|| self.fold((k, lane))),
             Collective::ReduceScatter => Some(self.fold((rank * outputs + k, lane))),
@@ -55,7 +55,7 @@ impl<'p> Goal<'p> {
 
     fn fold(&self, place: (u32, u32)) -> Value {
         let first = input(0, place, self.launch);
-        (1..self.program.ranks.len() as u32)
-            .fold(first, |sum, q| sum.join(input(q, place, self.launch), self.program.reduce_op))
+        (1..self.part.ranks.len() as u32)
+            .fold(first, |sum, q| sum.join(input(q, place, self.launch), self.part.reduce_op))
     }
 }

@@ -140,7 +140,7 @@ impl<'a> Lowering<'a> {
         let index = index.ok_or_else(|| self.wrong("no such channel position"))?;
         let peer = self.topology.link(self.rank, via, index).map(|l| l.peer);
         match peer {
-            Some(peer) if (peer as usize) < self.program.ranks.len() && peer != self.rank => Ok(index),
+            Some(peer) if (peer as usize) < self.program.ranks().len() && peer != self.rank => Ok(index),
             _ => Err(self.wrong("channel to nowhere")),
         }
     }

@@ -12,7 +12,9 @@ mod memory;
 mod ports;
 mod program;
 mod run;
+mod sequence;
 
 pub(crate) use failure::{Failure, Kind};
 pub(crate) use program::{Meaningless, Program, Size};
 pub(crate) use run::Machine;
+pub(crate) use sequence::{Entry, sequence, uses_scratch};

@@ -126,17 +126,18 @@ impl Machine<'_> {
         launch: u32,
         (by, clock): (Stamp, &Clock),
     ) -> Result<(), Fault> {
-        let flag = launch + 1;
+        let turn = self.turns[launch as usize];
+        let flag = turn.flag();
         let mut origin = 0;
         let source = &movement.reads[0];
-        let at = source.at(lane, launch);
+        let at = source.at(lane, &turn);
         self.admit(source, at, launch, by)?;
         let value = match source.packets {
             true => self.memory.forward(at, flag, by, clock, &mut origin)?,
             false => self.memory.read(at, by, clock, &mut origin)?,
         };
         for destination in &movement.writes {
-            let at = destination.at(lane, launch);
+            let at = destination.at(lane, &turn);
             self.admit(destination, at, launch, by)?;
             match destination.packets {
                 true => self.memory.pack(at, flag, by, (value, origin))?,

@@ -35,7 +35,7 @@ pub(crate) struct Meaningless(pub(crate) String);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Region {
     pub(crate) start: u32,
-    /// Added on odd launches.
+    /// Added in odd epochs of the area that it lies in.
     pub(crate) odd: u32,
     pub(crate) packets: bool,
     /// The rank whose caller's buffers these are; nobody may touch them but during its launch.
@@ -113,6 +113,8 @@ pub(crate) struct Instruction {
 
 #[derive(Debug, Clone)]
 pub(crate) struct BlockProgram {
+    /// The part of the program whose launches it runs in.
+    pub(crate) part: u32,
     pub(crate) rank: u32,
     pub(crate) block: u32,
     pub(crate) instructions: Vec<Instruction>,
@@ -131,13 +133,36 @@ pub(crate) struct RankLanes {
     pub(crate) slots: (u32, u32),
 }
 
+/// What is computed: one plan at one size.
 #[derive(Debug, Clone)]
-pub(crate) struct Program {
+pub(crate) struct Part {
     pub(crate) collective: Collective,
     pub(crate) in_place: bool,
     /// What results are joined by; 0 if nothing is.
     pub(crate) reduce_op: u8,
     pub(crate) ranks: Vec<RankLanes>,
+}
+
+/// Which part a launch runs, in which epochs of its areas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn {
+    pub(crate) part: u32,
+    pub(crate) raw: u32,
+    pub(crate) packets: u32,
+}
+
+impl Turn {
+    /// The flag of packets.
+    pub(crate) fn flag(&self) -> u32 {
+        self.packets + 1
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    /// One, but for sequences of plans.
+    pub(crate) parts: Vec<Part>,
+    /// Block after block, part after part.
     pub(crate) blocks: Vec<BlockProgram>,
     /// Number of lanes, of slots.
     pub(crate) cells: u32,
@@ -173,11 +198,11 @@ impl Program {
             Action::Data(data) => data.fold.as_ref().map(|fold| op_number(fold.op)),
             _ => None,
         });
-        program.reduce_op = first_fold.unwrap_or(0);
+        program.parts[0].reduce_op = first_fold.unwrap_or(0);
         for (rank, r) in (0u32..).zip(&plan.ranks) {
             for (block, b) in (0u32..).zip(&r.blocks) {
                 let instructions = Lowering::new(&program, &topology, size, (rank, block), b).run()?;
-                program.blocks.push(BlockProgram { rank, block, instructions });
+                program.blocks.push(BlockProgram { part: 0, rank, block, instructions });
             }
         }
         Ok(program)
@@ -185,11 +210,9 @@ impl Program {
 
     /// Gives lanes to all buffers; aliased ones share them.
     fn lay_out(plan: &Plan, size: Size) -> Result<Self, Meaningless> {
+        let mut ranks = Vec::new();
         let mut program = Self {
-            collective: plan.collective,
-            in_place: plan.in_place,
-            reduce_op: 0,
-            ranks: Vec::new(),
+            parts: Vec::new(),
             blocks: Vec::new(),
             cells: 0,
             slots: 0,
@@ -231,15 +254,27 @@ impl Program {
             let (raw, slots) = ((program.cells, s), (program.slots, s));
             program.cells += s * halves;
             program.slots += s * halves;
-            program.ranks.push(RankLanes { input, output, raw, slots });
+            ranks.push(RankLanes { input, output, raw, slots });
             program.semaphores.extend(r.semaphores.iter().map(|init| (rank, *init)));
         }
         program.barriers = plan.ranks.len() as u32 * BARRIERS_PER_RANK;
+        let Plan { collective, in_place, .. } = *plan;
+        program.parts.push(Part { collective, in_place, reduce_op: 0, ranks });
         Ok(program)
     }
 
+    /// The buffers of a program of one part.
+    pub(crate) fn ranks(&self) -> &[RankLanes] {
+        self.parts.first().map_or(&[], |part| &part.ranks)
+    }
+
+    /// Launches of a program of one part.
+    pub(crate) fn turns(launches: u32) -> Vec<Turn> {
+        (0..launches).map(|epoch| Turn { part: 0, raw: epoch, packets: epoch }).collect()
+    }
+
     fn number_channels(&mut self, topology: &Topology<'_>) {
-        let ranks = 0..self.ranks.len() as u32;
+        let ranks = 0..self.ranks().len() as u32;
         for via in [Via::Memory, Via::Port] {
             for rank in ranks.clone() {
                 let count = topology.rank(rank).map_or(0, |r| r.links(via).len() as u32);

@@ -8,7 +8,7 @@ use super::failure::{Failure, Fault, Kind};
 use super::goal::{Goal, input};
 use super::memory::{Memory, Stamp, Value};
 use super::ports::Port;
-use super::program::{Chunk, Program};
+use super::program::{Chunk, Part, Program, Turn};
 use crate::random::Random;
 
 /// Signals that a channel got, and how many of them were taken.
@@ -26,8 +26,8 @@ pub(super) struct RankState {
     /// Blocks that have not ended.
     pub(super) left: usize,
     clock: Clock,
-    /// Whose input a send-receive brings, once known.
-    sender: Option<u32>,
+    /// Whose input the send-receive of each part brings, once known.
+    senders: Vec<Option<u32>>,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ pub(crate) struct Machine<'p> {
     pub(super) lost: bool,
     /// Operations of a block one after the other, instead of all of a segment at once.
     pub(super) in_order: bool,
-    launches: u32,
+    pub(super) turns: Vec<Turn>,
     seed: u64,
     trace: Option<Vec<String>>,
 }
@@ -75,7 +75,7 @@ impl<'p> Machine<'p> {
             random: Random::new(0),
             memory: Memory::default(),
             pool: Pool::default(),
-            ranks: program.ranks.iter().map(|_| RankState::default()).collect(),
+            ranks: program.parts[0].ranks.iter().map(|_| RankState::default()).collect(),
             blocks: program.blocks.iter().map(|_| BlockState::default()).collect(),
             ports: program.ports.iter().map(|_| Port::default()).collect(),
             channels: program.channels.iter().map(|_| Channel::default()).collect(),
@@ -83,22 +83,23 @@ impl<'p> Machine<'p> {
             barriers: (0..program.barriers).map(|_| Barrier::default()).collect(),
             lost: false,
             in_order: false,
-            launches: 0,
+            turns: Vec::new(),
             seed: 0,
             trace: None,
         }
     }
 
-    /// Runs that many launches of all ranks. A failure comes with its schedule.
-    pub(crate) fn run(&mut self, seed: u64, launches: u32) -> Result<(), Failure> {
+    /// Runs these launches on all ranks. A failure comes with its schedule.
+    pub(crate) fn run(&mut self, seed: u64, turns: &[Turn]) -> Result<(), Failure> {
+        self.turns = turns.to_vec();
         self.trace = None;
-        let Err(_) = self.attempt(seed, launches) else { return Ok(()) };
+        let Err(_) = self.attempt(seed) else { return Ok(()) };
         self.trace = Some(Vec::new());
-        self.attempt(seed, launches)
+        self.attempt(seed)
     }
 
-    fn attempt(&mut self, seed: u64, launches: u32) -> Result<(), Failure> {
-        self.reset(seed, launches);
+    fn attempt(&mut self, seed: u64) -> Result<(), Failure> {
+        self.reset(seed);
         self.schedule().map_err(|fault| self.explain(fault))
     }
 
@@ -107,9 +108,9 @@ impl<'p> Machine<'p> {
         self.program.blocks.len() + self.program.ports.len()
     }
 
-    fn reset(&mut self, seed: u64, launches: u32) {
+    fn reset(&mut self, seed: u64) {
         let components = self.components();
-        (self.seed, self.launches, self.random) = (seed, launches, Random::new(seed));
+        (self.seed, self.random) = (seed, Random::new(seed));
         self.lost = false;
         self.in_order = self.random.chance(1, 4);
         self.memory.reset(self.program.cells as usize, self.program.slots as usize);
@@ -118,7 +119,9 @@ impl<'p> Machine<'p> {
             clock.resize(components, 0);
         };
         for rank in &mut self.ranks {
-            (rank.launch, rank.running, rank.left, rank.sender) = (0, false, 0, None);
+            (rank.launch, rank.running, rank.left) = (0, false, 0);
+            rank.senders.clear();
+            rank.senders.resize(self.program.parts.len(), None);
             zero(&mut rank.clock);
         }
         for block in &mut self.blocks {
@@ -196,12 +199,13 @@ impl<'p> Machine<'p> {
             self.end_launch(rank)?;
             return Ok(true);
         }
-        if state.launch == self.launches {
+        if state.launch as usize == self.turns.len() {
             return Ok(false);
         }
         state.running = true;
         let launch = state.launch;
-        let lanes = &self.program.ranks[rank];
+        let part = self.turns[launch as usize].part;
+        let lanes = &self.program.parts[part as usize].ranks[rank];
         for (_, at) in lanes_of(&lanes.output) {
             self.memory.fill(at, Value::UNDEFINED);
         }
@@ -210,7 +214,7 @@ impl<'p> Machine<'p> {
         }
         state.left = 0;
         for (block, program) in self.blocks.iter_mut().zip(&self.program.blocks) {
-            if program.rank as usize == rank {
+            if program.rank as usize == rank && program.part == part {
                 state.left += 1;
                 block.start(&state.clock);
             }
@@ -227,8 +231,9 @@ impl<'p> Machine<'p> {
                 join(&mut self.ranks[rank].clock, &block.clock);
             }
         }
-        let goal = Goal::new(self.program, launch);
-        let lanes = &self.program.ranks[rank];
+        let part = self.part(launch);
+        let goal = Goal::new(part, launch);
+        let lanes = &part.ranks[rank];
         let nobody = Stamp { component: u32::MAX, time: rank as u32, task: (launch, 0) };
         for (place, at) in lanes_of(&lanes.output) {
             let found = self.memory.inspect(at, &self.ranks[rank].clock)?;
@@ -239,7 +244,7 @@ impl<'p> Machine<'p> {
         }
         for (place, at) in lanes_of(&lanes.input) {
             let found = self.memory.inspect(at, &self.ranks[rank].clock)?;
-            if !self.program.in_place && found != input(rank as u32, place, launch) {
+            if !part.in_place && found != input(rank as u32, place, launch) {
                 return Err(Fault::at(Kind::InputChanged, at, nobody));
             }
         }
@@ -255,20 +260,29 @@ impl<'p> Machine<'p> {
 
     /// Whose input it is that a send-receive brought; once found it stays.
     fn sender(&mut self, rank: usize, place: (u32, u32), found: Value) -> u32 {
-        if self.program.collective != Collective::SendRecv {
+        let launch = self.ranks[rank].launch;
+        if self.part(launch).collective != Collective::SendRecv {
             return 0;
         }
-        let launch = self.ranks[rank].launch;
-        let taken: Vec<u32> = self.ranks.iter().filter_map(|r| r.sender).collect();
-        *self.ranks[rank].sender.get_or_insert_with(|| {
-            let ranks = 0..self.program.ranks.len() as u32;
-            ranks.filter(|q| !taken.contains(q)).find(|q| input(*q, place, launch) == found).unwrap_or(NOBODY)
+        let part = self.turns[launch as usize].part as usize;
+        let taken: Vec<u32> = self.ranks.iter().filter_map(|r| r.senders[part]).collect();
+        let ranks = 0..self.ranks.len() as u32;
+        *self.ranks[rank].senders[part].get_or_insert_with(|| {
+            ranks
+                .clone()
+                .filter(|q| !taken.contains(q))
+                .find(|q| input(*q, place, launch) == found)
+                .unwrap_or(NOBODY)
         })
+    }
+
+    fn part(&self, launch: u32) -> &'p Part {
+        &self.program.parts[self.turns[launch as usize].part as usize]
     }
 
     /// Nothing can happen any more.
     fn finish(&self) -> Result<(), Fault> {
-        let done = self.ranks.iter().all(|r| !r.running && r.launch == self.launches);
+        let done = self.ranks.iter().all(|r| !r.running && r.launch as usize == self.turns.len());
         let nobody = Stamp { component: u32::MAX, time: 0, task: (0, 0) };
         if !done {
             return Err(Fault::at(Kind::Deadlock, 0, nobody));
@@ -326,7 +340,8 @@ impl<'p> Machine<'p> {
 
     fn place(&self, at: u32, kind: Kind) -> String {
         let packets = matches!(kind, Kind::PacketWrittenTwice | Kind::InvalidPacketForwarded);
-        for (rank, lanes) in self.program.ranks.iter().enumerate() {
+        let parts = self.program.parts.iter().flat_map(|part| part.ranks.iter().enumerate());
+        for (rank, lanes) in parts {
             let (start, count) = if packets { lanes.slots } else { lanes.raw };
             if (start..start + count).contains(&at) {
                 return format!("rank {rank} scratch lane {}", at - start);

@@ -120,7 +120,7 @@ impl Lowering<'_> {
     /// A run of lanes of a buffer, from `skip` lanes behind the beginning of a chunk on.
     fn region(&self, of: (u32, BufferKind), chunk: u64, form: Form, skip: u32) -> Result<Region> {
         let (owner, buffer) = of;
-        let lanes = &self.program.ranks[owner as usize];
+        let lanes = &self.program.ranks()[owner as usize];
         let scratch = buffer == BufferKind::Scratch;
         if form == Form::Packets && !scratch {
             return Err(self.wrong("packets outside the scratch"));
