@@ -269,6 +269,12 @@ impl State {
         Ok(Publication(Arc::new(held)))
     }
 
+    pub(super) fn republish(&self, memory: &RegisteredMemory, slot: SlotId) -> Option<Publication> {
+        let published = self.publications.table.reacquire(slot, |there| there.memory.is(memory))?;
+        let (state, for_good) = (self.this.clone(), AtomicBool::new(false));
+        Some(Publication(Arc::new(Held { state, slot, published, for_good })))
+    }
+
     fn withdraw(&self, slot: SlotId, published: &Arc<Published>) {
         let (users, done) = {
             let mut peers = lock(&published.peers);
@@ -424,7 +430,7 @@ impl State {
             let published = self.publications.table.get(slot).ok_or_else(withdrawn)?;
             return Ok(published.memory.clone());
         }
-        let started = Instant::now();
+        let mut started = None;
         let mut state = lock(&self.imports.state);
         loop {
             match state.entries.get(&(owner, number)) {
@@ -441,6 +447,7 @@ impl State {
                 return Err(ExchangeError::Dropped { rank, peer: owner, operation }.into());
             }
             self.health().check_during(Operation::ImportMemory)?;
+            let started = *started.get_or_insert_with(Instant::now);
             if self.health().has_departed(owner) {
                 let (phase, cause) = (Operation::ImportMemory.to_string(), Cause::PeerLeft);
                 return Err(Failure { rank, culprit: Some(owner), phase, cause }.into());

@@ -95,6 +95,23 @@ impl<K: Clone + Eq + Hash, V: Clone> RegistrationTable<K, V> {
         })
     }
 
+    /// Holds the entry in a slot again, of this generation, if it is one that `wanted` takes and is not being
+    /// withdrawn. Pair with [`release`](Self::release).
+    pub(super) fn reacquire(&self, slot: SlotId, wanted: impl FnOnce(&V) -> bool) -> Option<V> {
+        self.with(|state| {
+            let at = state.position(slot)?;
+            state.clock += 1;
+            let clock = state.clock;
+            let entry = state.slots[at].entry.as_mut()?;
+            if entry.withdrawing || !wanted(&entry.value) {
+                return None;
+            }
+            entry.holders += 1;
+            entry.last_used = clock;
+            Some(entry.value.clone())
+        })
+    }
+
     /// Gives up one hold. Returns the entry if it must be withdrawn now: nobody holds it, and it is not
     /// kept idle or `even_if_kept`.
     pub(super) fn release(&self, slot: SlotId, even_if_kept: bool) -> Option<V> {
@@ -213,6 +230,25 @@ mod tests {
         assert_eq!(table.get(id(0, 0)), None, "the old generation names nothing");
         assert_eq!(table.get(id(0, 1)), Some(9));
         assert_eq!(table.retire(id(0, 1)), None, "it is held");
+    }
+
+    #[test]
+    fn an_entry_is_held_again_by_its_slot_while_it_is_there() {
+        let table = table(1);
+        let slot = table.acquire(&"a", true, || 7).unwrap().slot;
+        assert_eq!(table.release(slot, false), None, "kept idle");
+        assert_eq!(table.reacquire(slot, |value| *value == 8), None, "another one is wanted");
+        assert_eq!(table.reacquire(slot, |value| *value == 7), Some(7));
+        assert_eq!(table.acquire(&"b", true, || 8).err(), Some(Full { capacity: 1 }), "it is held");
+        assert_eq!(table.release(slot, false), None, "kept idle");
+        assert_eq!(table.acquire(&"b", true, || 8).unwrap().slot, id(1, 0));
+        assert_eq!(table.reacquire(slot, |_| true), None, "it is being withdrawn");
+        assert_eq!(table.retire(slot), Some(7));
+        assert_eq!(table.reacquire(slot, |_| true), None, "it is gone");
+        assert_eq!(table.release(id(1, 0), true), Some(8));
+        assert_eq!(table.retire(id(1, 0)), Some(8));
+        assert_eq!(table.acquire(&"c", true, || 9).unwrap().slot, id(0, 1));
+        assert_eq!(table.reacquire(slot, |_| true), None, "the next generation is something else");
     }
 
     #[test]

@@ -82,7 +82,7 @@ enum Side {
 }
 
 /// A registration that may be gone.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct WeakMemory(Weak<Inner>);
 
 impl WeakMemory {
@@ -130,6 +130,11 @@ impl RegisteredMemory {
         let Inner { record, region, owner_rank, .. } = &*self.0;
         let (record, region, owner_rank) = (record.clone(), region.clone(), *owner_rank);
         Self(Arc::new(Inner { record, region, owner_rank, side }))
+    }
+
+    /// True for clones of one registration or import.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Does not keep the memory.

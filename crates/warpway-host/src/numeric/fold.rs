@@ -124,7 +124,7 @@ impl FoldKernel {
         if sources.is_empty() {
             return Ok(());
         }
-        let mut tile = Tile([0; Self::TILE]);
+        let mut tile = Tile::EMPTY;
         let bytes = self.whole(bytes);
         for offset in (0..bytes).step_by(Self::TILE) {
             let out = &mut tile.0[..Self::TILE.min(bytes - offset)];
@@ -178,9 +178,14 @@ impl FoldKernel {
     }
 }
 
-/// Whole cache lines.
+/// Room for a tile. Whole cache lines.
+#[derive(Debug)]
 #[repr(align(64))]
-struct Tile([u8; FoldKernel::TILE]);
+pub(crate) struct Tile(pub(crate) [u8; FoldKernel::TILE]);
+
+impl Tile {
+    pub(crate) const EMPTY: Self = Self([0; FoldKernel::TILE]);
+}
 
 fn integer<T>(op: ReduceOp, level: Level) -> Kernel
 where

@@ -26,4 +26,5 @@ mod ordered;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use fold::Tile;
 pub use fold::{FoldKernel, FoldSource};

@@ -7,12 +7,14 @@ use warpway_core::trace::Operation;
 use warpway_core::wait::{WaitSite, Waiter};
 use warpway_core::{Error, Timeout};
 
+use super::executor::lock;
 use super::launch_bases::Bases;
 use super::program::{BlockProgram, PortPut, Step};
 use super::setup::{BlockObjects, Channels};
-use super::transfer::{Kernels, Mover, Slice, Tile};
+use super::transfer::{Kernels, Mover, Slice};
 use super::waiting::{Launched, Waiting};
 use crate::block::Block;
+use crate::numeric::Tile;
 
 /// Rounds of a pipeline between two looks at the communicator's health.
 const LOOK: u64 = 4096;
@@ -43,15 +45,24 @@ impl Run<'_> {
             tiles: Vec::new(),
             sources: Vec::new(),
         };
-        if program.folds {
-            mover.tiles.resize_with(program.tiles + 1, Tile::new);
+        if !program.folds {
+            return self.steps(block, program, &mut mover);
         }
+        // Launches of a plan follow each other, so the tiles are there unless the last one failed.
+        mover.tiles = std::mem::take(&mut *lock(&program.tiles));
+        // One more for the result.
+        mover.tiles.resize_with(program.packet_sources + 1, || Tile::EMPTY);
+        let result = self.steps(block, program, &mut mover);
+        *lock(&program.tiles) = mover.tiles;
+        result
+    }
+
+    fn steps(&self, block: &Block<'_>, program: &BlockProgram, mover: &mut Mover<'_>) -> Result<()> {
         let mut at = 0;
         while let Some(step) = program.steps.get(at) {
             at += 1;
             let Step::Loop { iterations, slice, steps } = step else {
-                self.step(block, &mut mover, step, Slice::ALL)
-                    .map_err(|e| self.failed(program, at - 1, 0, e))?;
+                self.step(block, mover, step, Slice::ALL).map_err(|e| self.failed(program, at - 1, 0, e))?;
                 continue;
             };
             let body = at..at + steps;
@@ -63,7 +74,7 @@ impl Run<'_> {
                 let window = Slice { start: iteration.saturating_mul(*slice), bytes: *slice };
                 for at in body.clone() {
                     let Some(step) = program.steps.get(at) else { break };
-                    self.step(block, &mut mover, step, window)
+                    self.step(block, mover, step, window)
                         .map_err(|e| self.failed(program, at, iteration, e))?;
                 }
             }

@@ -43,9 +43,7 @@ pub(super) fn compile(
     let mut output = Output::default();
     let blocks = compiler.plan.ranks.get(rank as usize).map_or(&[][..], |plan| &plan.blocks);
     for (number, block) in (0..).zip(blocks) {
-        let program =
-            BlockProgram { block: number, steps: Vec::new(), places: Vec::new(), folds: false, tiles: 0 };
-        output.program.blocks.push(program);
+        output.program.blocks.push(BlockProgram { block: number, ..BlockProgram::default() });
         for (position, operation) in (0..).zip(&block.operations) {
             let at = At { block: number, operation: position, inner: None, slice: None };
             compiler.operation(block, operation, at, &mut output).map_err(|why| at.error(why))?;
@@ -328,7 +326,7 @@ impl Compiler<'_> {
         output.pieces = pieces;
         if let Some(block) = output.program.blocks.last_mut() {
             let packets = transfer.sources.iter().filter(|source| source.form == Form::Packets).count();
-            block.tiles = block.tiles.max(packets);
+            block.packet_sources = block.packet_sources.max(packets);
             block.folds |= transfer.kind != TransferKind::Copy;
         }
         let silent = transfer.pieces.is_empty() && !(by_port && data.kind.signals());

@@ -11,7 +11,7 @@ use warpway_core::transport::TransportFlags;
 use warpway_core::wait::EventCount;
 use warpway_core::{Error, Result};
 
-use super::record::LaunchRecord;
+use super::record::{Words, with_extents};
 use super::slots::{Found, RING_BYTES, Slots};
 use super::{NO_REGION, TAG};
 use crate::buffer::SharedBuffer;
@@ -39,7 +39,7 @@ pub(super) enum Peer {
     /// It has not started; the last launch that it has started with this rank.
     Behind(u64),
     /// It has started this launch, with this record.
-    Here(LaunchRecord),
+    Here(Words),
     /// It has started a launch of that number in which this rank has no part.
     Apart,
     /// It is so far ahead that the record is gone.
@@ -78,11 +78,13 @@ impl Control {
 
     /// Tells `peers` that this rank has started launch `sequence`.
     /// `extents` are the digests for the peers, where there are any.
-    pub(super) fn announce(&self, sequence: u64, record: &LaunchRecord, peers: &[u32], extents: &[u64]) {
+    pub(super) fn announce(&self, sequence: u64, record: &Words, peers: &[u32], extents: &[u64]) {
         for (number, peer) in peers.iter().enumerate() {
             let Some((corner, _)) = self.there.get(*peer as usize) else { continue };
-            let extents = extents.get(number).copied().unwrap_or(0);
-            corner.records.write(sequence, &LaunchRecord { extents, ..*record }.to_words());
+            match extents.get(number) {
+                Some(digest) => corner.records.write(sequence, &with_extents(record, *digest)),
+                None => corner.records.write(sequence, record),
+            }
             corner.started.store(sequence);
         }
     }
@@ -97,12 +99,17 @@ impl Control {
     /// What `peer` has said of launch `sequence`.
     pub(super) fn peer(&self, peer: u32, sequence: u64) -> Peer {
         let Some(corner) = self.here.get(peer as usize) else { return Peer::Behind(0) };
+        // Mostly it is there, and the line of the counter can stay with the writer.
+        if let Found::Record(words) = corner.records.read(sequence) {
+            return Peer::Here(words);
+        }
         let started = corner.started.load();
         if started < sequence {
             return Peer::Behind(started);
         }
+        // The counter is raised after the record is written.
         match corner.records.read(sequence) {
-            Found::Record(words) => LaunchRecord::from_words(&words).map_or(Peer::Gone, Peer::Here),
+            Found::Record(words) => Peer::Here(words),
             Found::Earlier => Peer::Apart,
             Found::Later => Peer::Gone,
         }

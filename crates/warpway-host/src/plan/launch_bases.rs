@@ -25,7 +25,7 @@ pub(super) struct Bases {
     /// Ids that this launch has taken; given back when dropped.
     leases: Vec<MemoryId>,
     service: Option<ProxyService>,
-    _memories: Vec<RegisteredMemory>,
+    memories: Vec<RegisteredMemory>,
 }
 
 // SAFETY: addresses of shared memory, used by raw copies and atomics only; the value itself is immutable.
@@ -34,16 +34,18 @@ unsafe impl Send for Bases {}
 unsafe impl Sync for Bases {}
 
 impl Bases {
-    /// Resolves every base by `find` and checks its reach.
+    /// Resolves every base by `find` and checks its reach; takes the room of earlier ones.
     ///
     /// # Errors
     /// `mem.bounds` for a buffer that is too short, `mem.transport` for one that is not mapped, `proxy.full`.
     pub(super) fn resolve(
+        mut self,
         bases: &[Base],
         service: Option<&ProxyService>,
         mut find: impl FnMut(BaseKey) -> Result<Option<Place>>,
     ) -> Result<Self> {
-        let mut found = Self::default();
+        self.clear();
+        let found = &mut self;
         found.service = service.cloned();
         for base in bases {
             // Nothing of an untouched buffer need be there.
@@ -66,7 +68,7 @@ impl Bases {
                     };
                     port = Some((id, offset));
                 }
-                found._memories.push(memory);
+                found.memories.push(memory);
             } else if base.reach > 0 {
                 let what = "every buffer that a program touches has a place";
                 return Err(warpway_core::Error::Internal { place: "plan bases", what });
@@ -74,7 +76,21 @@ impl Bases {
             found.addresses.push(address);
             found.ports.push(port);
         }
-        Ok(found)
+        Ok(self)
+    }
+
+    /// Lets go of everything but the room.
+    pub(super) fn clear(&mut self) {
+        for id in self.leases.drain(..) {
+            if let Some(service) = &self.service {
+                // Fails only if the service is gone already.
+                drop(service.remove_memory(id));
+            }
+        }
+        self.service = None;
+        self.addresses.clear();
+        self.ports.clear();
+        self.memories.clear();
     }
 
     /// First byte of a base; dangling if its reach is 0.
@@ -96,11 +112,6 @@ impl Bases {
 
 impl Drop for Bases {
     fn drop(&mut self) {
-        for id in &self.leases {
-            if let Some(service) = &self.service {
-                // Fails only if the service is gone already.
-                drop(service.remove_memory(*id));
-            }
-        }
+        self.clear();
     }
 }

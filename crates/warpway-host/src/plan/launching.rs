@@ -13,6 +13,7 @@ use warpway_plan::{BufferKind, SizeRows};
 use super::block_run::Run;
 use super::control::Peer;
 use super::executor::lock;
+use super::kept::{Kept, Slots};
 use super::launch_bases::{Bases, Place};
 use super::prepared::{Prepared, Ready};
 use super::program::{BaseKey, Program};
@@ -36,7 +37,8 @@ impl Prepared {
         // A launch that waits for all ranks at either end is announced to all.
         let everyone = all || self.contract.repairs.closing_handshake;
         let peers = if everyone { &self.roles.others[..] } else { &self.roles.peers[..] };
-        let publications = self.publish(launch)?;
+        let kept = &mut *lock(&self.kept);
+        let publications = self.publish(kept, launch)?;
         let mut record = LaunchRecord { areas: areas.digest(), ..self.record(launch, &publications) };
         let mut extents = Vec::new();
         let mut row_memory = lock(&self.rows);
@@ -52,30 +54,36 @@ impl Prepared {
             }
         }
         let (control, rank) = (&shared.control, shared.comm.rank());
+        let words = record.to_words();
         let launched = Launched {
             control,
             rank,
             sequence,
-            record,
+            record: &record,
+            words: &words,
             peers,
             extents: &extents,
             owners: &self.roles.owners,
         };
-        control.announce(sequence, &record, peers, &extents);
+        control.announce(sequence, &words, peers, &extents);
         let (waiter, timeout) = (shared.comm.waiter(), shared.config.device_timeout);
         let waiting = Waiting { launched: &launched, waiter, timeout };
         self.open(&waiting, &mut areas, all)?;
-        let owners = self.roles.owners.iter().map(|owner| Ok((*owner, started(&waiting, *owner)?)));
-        let owners: Vec<(u32, LaunchRecord)> = owners.collect::<Result<_>>()?;
+        kept.owners.clear();
+        for owner in &self.roles.owners {
+            kept.owners.push((*owner, started(&waiting, *owner)?));
+        }
         let compiled = match ready {
             Ready::Compiled(compiled) => compiled,
-            Ready::Rows(rows, table) => self.sized(&waiting, launch, (rows, table), &owners)?,
+            Ready::Rows(rows, table) => self.sized(&waiting, launch, (rows, table), &kept.owners)?,
         };
         let program = &compiled.program;
-        let bases = self.bases(&owners, launch, &mut areas, program)?;
-        let ranks = NonZeroU32::new(shared.comm.n_ranks()).unwrap_or(NonZeroU32::MIN);
-        let kernels =
-            Kernels::new(launch.packets.payload(), |op| FoldKernel::new(launch.data_type, op, ranks));
+        let mut bases = self.bases(kept, launch, &mut areas, program)?;
+        let payload = launch.packets.payload();
+        let kernels = kept.kernels((launch.data_type, payload), || {
+            let ranks = NonZeroU32::new(shared.comm.n_ranks()).unwrap_or(NonZeroU32::MIN);
+            Kernels::new(payload, |op| FoldKernel::new(launch.data_type, op, ranks))
+        });
         let run = Run {
             plan: &self.plan.name,
             launched: &launched,
@@ -97,6 +105,8 @@ impl Prepared {
         }
         self.close(&waiting)?;
         areas.advance();
+        bases.clear();
+        kept.bases = bases;
         Ok(())
     }
 
@@ -117,15 +127,16 @@ impl Prepared {
     }
 
     /// Makes this rank's buffers known to the ranks that touch them.
-    fn publish(&self, launch: &PlanLaunch<'_>) -> Result<[Option<Publication>; 2]> {
-        let publish = |view: &BufferView<'_>, users: &[u32]| match view.memory() {
+    fn publish(&self, kept: &mut Kept, launch: &PlanLaunch<'_>) -> Result<[Option<Publication>; 2]> {
+        let publish = |slots: &mut Slots, view: &BufferView<'_>, users: &[u32]| match view.memory() {
             Some(memory) if view.bytes > 0 && !users.is_empty() => {
-                self.shared.comm.publish_to(memory, users).map(Some)
+                slots.publish(&self.shared.comm, memory, users).map(Some)
             }
             _ => Ok(None),
         };
         let Roles { input_users, output_users, .. } = &self.roles;
-        Ok([publish(&launch.input, input_users)?, publish(&launch.output, output_users)?])
+        let input = publish(&mut kept.inputs, &launch.input, input_users)?;
+        Ok([input, publish(&mut kept.outputs, &launch.output, output_users)?])
     }
 
     fn record(&self, launch: &PlanLaunch<'_>, publications: &[Option<Publication>; 2]) -> LaunchRecord {
@@ -184,14 +195,15 @@ impl Prepared {
     /// Addresses of own and peers' buffers.
     fn bases(
         &self,
-        owners: &[(u32, LaunchRecord)],
+        kept: &mut Kept,
         launch: &PlanLaunch<'_>,
         areas: &mut Entered<'_>,
         program: &Program,
     ) -> Result<Bases> {
         let shared = &*self.shared;
         let service = if self.channels.port.is_empty() { None } else { Some(shared.service()?) };
-        Bases::resolve(&program.bases, service.as_ref(), |BaseKey { rank, buffer, form }| {
+        let Kept { imports, bases, owners, .. } = kept;
+        std::mem::take(bases).resolve(&program.bases, service.as_ref(), |BaseKey { rank, buffer, form }| {
             if buffer == BufferKind::Scratch {
                 return areas.place(rank, form, service.as_ref());
             }
@@ -209,7 +221,8 @@ impl Prepared {
                 let buffer = if buffer == BufferKind::Input { "input" } else { "output" };
                 return Err(ExecutionError::PeerBuffer { rank, peer, buffer, needed, bytes }.into());
             };
-            let memory = shared.comm.published(rank, slot, shared.config.setup_timeout.start())?;
+            let deadline = || shared.config.setup_timeout.start();
+            let memory = imports.find(&shared.comm, rank, slot, deadline)?;
             Ok(Some(Place { memory, offset, id: None }))
         })
     }
@@ -255,12 +268,12 @@ fn started(waiting: &Waiting<'_>, peer: u32) -> Result<LaunchRecord> {
     let launched = waiting.launched;
     let (control, sequence) = (launched.control, launched.sequence);
     let event = control.started(peer);
-    let record = waiting.until(
+    let words = waiting.until(
         || site(peer, sequence),
         event,
         || match control.peer(peer, sequence) {
             Peer::Behind(started) => Err(started),
-            Peer::Here(record) => Ok(Ok(record)),
+            Peer::Here(words) => Ok(Ok(words)),
             Peer::Apart => Ok(Err(Error::from(launched.apart(peer)))),
             Peer::Gone => {
                 let what = "a rank that is waited for does not run ahead";
@@ -268,10 +281,11 @@ fn started(waiting: &Waiting<'_>, peer: u32) -> Result<LaunchRecord> {
             }
         },
     )??;
-    match launched.compare(peer, &record) {
-        Some(difference) => Err(difference.into()),
-        None => Ok(record),
+    if let Some(difference) = launched.compare(peer, &words) {
+        return Err(difference.into());
     }
+    let what = "all ranks write records alike";
+    LaunchRecord::from_words(&words).ok_or(Error::Internal { place: "plan handshake", what })
 }
 
 fn site(peer: u32, sequence: u64) -> WaitSite {

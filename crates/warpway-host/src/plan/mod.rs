@@ -11,6 +11,7 @@
 //! | `scratch.rs`, `area.rs` | areas that plans share or do not, halves and epochs |
 //! | `compile.rs`, `program.rs` | what each block does, with all sizes worked out |
 //! | `launch_bases.rs` | where the buffers of a launch are |
+//! | `kept.rs` | what a launch need not find out again |
 //! | `block_run.rs`, `transfer.rs`, `barrier.rs`, `waiting.rs` | how a block does it |
 //!
 //! A block is one thread, so barriers within a block are nothing, and relaxed signals order data like the others.
@@ -24,6 +25,7 @@ mod compile;
 mod control;
 mod executor;
 mod identity;
+mod kept;
 mod launch_bases;
 mod launching;
 mod prepared;

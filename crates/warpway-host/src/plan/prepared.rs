@@ -10,6 +10,7 @@ use warpway_plan::{
 
 use super::executor::{Contract, Shared, lock};
 use super::identity::Identity;
+use super::kept::Kept;
 use super::program::Program;
 use super::request::PlanLaunch;
 use super::roles::Roles;
@@ -36,6 +37,7 @@ pub(super) struct Prepared {
     pub(super) reduce_op: Option<ReduceOp>,
     pub(super) has_pipelines: bool,
     pub(super) scratch: Mutex<Scratch>,
+    pub(super) kept: Mutex<Kept>,
     /// The last one used comes last.
     pub(super) programs: Mutex<Vec<Arc<Compiled>>>,
     /// Of plans with sized chunks, from the first launch on.
@@ -84,6 +86,7 @@ impl PreparedPlan {
             has_pipelines,
             roles: Roles::of(&plan, shared.comm.rank()),
             scratch: Mutex::new(scratch),
+            kept: Mutex::default(),
             programs: Mutex::default(),
             rows: Mutex::default(),
             shared,

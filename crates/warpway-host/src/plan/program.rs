@@ -3,8 +3,12 @@
 //! Bases are the buffers of the plan, own and peers'; a launch gives each an address. Everything that depends on
 //! the plan and the sizes only is done here, once per message size.
 
+use std::sync::Mutex;
+
 use warpway_core::execution::StepPlace;
 use warpway_plan::{BufferKind, Form, Piece, ReduceOp};
+
+use crate::numeric::Tile;
 
 /// See the module's page.
 #[derive(Debug, Default)]
@@ -38,7 +42,7 @@ pub(super) struct BaseKey {
     pub(super) form: Form,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct BlockProgram {
     /// Number in the plan.
     pub(super) block: u32,
@@ -48,7 +52,9 @@ pub(super) struct BlockProgram {
     /// Some step folds.
     pub(super) folds: bool,
     /// The most packet sources of one fold.
-    pub(super) tiles: usize,
+    pub(super) packet_sources: usize,
+    /// Of folds, kept between launches.
+    pub(super) tiles: Mutex<Vec<Tile>>,
 }
 
 /// What a block does next. Numbers are channel, semaphore and barrier numbers of the rank.

@@ -6,6 +6,12 @@ use warpway_plan::{Collective, DataType, ReduceOp};
 
 /// Words of a record in memory, its sequence number excluded.
 pub(super) const WORDS: usize = 25;
+/// A record in memory. What differs from launch to launch comes first, next to the sequence number.
+pub(super) type Words = [u64; WORDS];
+/// Those that must be equal on both ranks.
+const FINGERPRINT: std::ops::Range<usize> = 0..11;
+/// The one that differs by reader.
+const EXTENTS: usize = 24;
 
 /// See the module's page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,20 +82,21 @@ impl LaunchRecord {
             })
     }
 
-    pub(super) fn to_words(self) -> [u64; WORDS] {
+    pub(super) fn to_words(self) -> Words {
         let mut words = [0; WORDS];
         let collective = Collective::NAMED.iter().position(|(value, _)| *value == self.collective);
-        words[0] = collective.map_or(u64::MAX, |at| at as u64);
-        words[1] = self.chunk_bytes;
-        words[2] = self.block_bytes;
-        words[3] = u64::from(self.data_type.number());
+        words[0] = self.areas;
+        words[1] = collective.map_or(u64::MAX, |at| at as u64);
+        words[2] = self.chunk_bytes;
+        words[3] = self.block_bytes;
+        words[4] = u64::from(self.data_type.number());
         let op = self.reduce_op.and_then(|op| ReduceOp::NAMED.iter().position(|(value, _)| *value == op));
-        words[4] = op.map_or(0, |at| at as u64 + 1);
-        words[5] = self.packet_payload;
-        for (word, bytes) in words[6..10].iter_mut().zip(self.identity.chunks_exact(8)) {
+        words[5] = op.map_or(0, |at| at as u64 + 1);
+        words[6] = self.packet_payload;
+        for (word, bytes) in words[7..11].iter_mut().zip(self.identity.chunks_exact(8)) {
             *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         }
-        for (words, buffer) in words[10..20].chunks_exact_mut(5).zip([self.input, self.output]) {
+        for (words, buffer) in words[11..21].chunks_exact_mut(5).zip([self.input, self.output]) {
             let (slot, offset) = buffer.place.unwrap_or((SlotId { slot: u64::MAX, generation: 0 }, 0));
             words.copy_from_slice(&[
                 buffer.bytes,
@@ -100,42 +107,58 @@ impl LaunchRecord {
             ]);
         }
         if let Some(SlotId { slot, generation }) = self.rows {
-            words[20..23].copy_from_slice(&[1, slot, generation]);
+            words[21..24].copy_from_slice(&[1, slot, generation]);
         }
-        words[23] = self.extents;
-        words[24] = self.areas;
+        words[EXTENTS] = self.extents;
         words
     }
 
     /// `None` for what no rank of this version writes.
-    pub(super) fn from_words(words: &[u64; WORDS]) -> Option<Self> {
+    pub(super) fn from_words(words: &Words) -> Option<Self> {
         let buffer = |words: &[u64]| {
             let place = (SlotId { slot: words[2], generation: words[3] }, words[4]);
             BufferRecord { bytes: words[0], place: (words[1] == 1).then_some(place) }
         };
         let mut identity = [0; 32];
-        for (bytes, word) in identity.chunks_exact_mut(8).zip(&words[6..10]) {
+        for (bytes, word) in identity.chunks_exact_mut(8).zip(&words[7..11]) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
-        let reduce_op = match words[4].checked_sub(1) {
+        let reduce_op = match words[5].checked_sub(1) {
             None => None,
             Some(at) => Some(ReduceOp::NAMED.get(usize::try_from(at).ok()?)?.0),
         };
         Some(Self {
-            collective: Collective::NAMED.get(usize::try_from(words[0]).ok()?)?.0,
+            collective: Collective::NAMED.get(usize::try_from(words[1]).ok()?)?.0,
             identity,
-            chunk_bytes: words[1],
-            block_bytes: words[2],
-            data_type: DataType::from_number(u8::try_from(words[3]).ok()?).ok()?,
+            chunk_bytes: words[2],
+            block_bytes: words[3],
+            data_type: DataType::from_number(u8::try_from(words[4]).ok()?).ok()?,
             reduce_op,
-            packet_payload: words[5],
-            input: buffer(&words[10..15]),
-            output: buffer(&words[15..20]),
-            rows: (words[20] == 1).then_some(SlotId { slot: words[21], generation: words[22] }),
-            extents: words[23],
-            areas: words[24],
+            packet_payload: words[6],
+            input: buffer(&words[11..16]),
+            output: buffer(&words[16..21]),
+            rows: (words[21] == 1).then_some(SlotId { slot: words[22], generation: words[23] }),
+            extents: extents(words),
+            areas: words[0],
         })
     }
+}
+
+/// True if [`LaunchRecord::difference`] finds none.
+pub(super) fn agree(here: &Words, there: &Words) -> bool {
+    here[FINGERPRINT] == there[FINGERPRINT]
+}
+
+/// The digest for the reader.
+pub(super) fn extents(words: &Words) -> u64 {
+    words[EXTENTS]
+}
+
+/// The same record for another reader.
+pub(super) fn with_extents(words: &Words, digest: u64) -> Words {
+    let mut words = *words;
+    words[EXTENTS] = digest;
+    words
 }
 
 /// The first eight bytes, for people.
@@ -172,6 +195,36 @@ mod tests {
         let none = LaunchRecord { reduce_op: None, rows: None, ..record() };
         assert_eq!(LaunchRecord::from_words(&none.to_words()), Some(none));
         assert_eq!(LaunchRecord::from_words(&[u64::MAX; WORDS]), None);
+    }
+
+    /// The words that are compared are those of which differences are named.
+    #[test]
+    fn words_agree_exactly_where_records_have_no_difference() {
+        let here = record();
+        let elsewhere = BufferRecord { bytes: 99, place: None };
+        for there in [
+            here,
+            LaunchRecord { input: elsewhere, output: elsewhere, rows: None, ..here },
+            LaunchRecord { extents: 1, ..here },
+            LaunchRecord { areas: 1, ..here },
+            LaunchRecord { collective: Collective::AllReduce, ..here },
+            LaunchRecord { identity: [0; 32], ..here },
+            LaunchRecord {
+                identity: std::array::from_fn(|at| here.identity[at] ^ u8::from(at == 31)),
+                ..here
+            },
+            LaunchRecord { chunk_bytes: 33, ..here },
+            LaunchRecord { block_bytes: 18, ..here },
+            LaunchRecord { data_type: DataType::Float16, ..here },
+            LaunchRecord { reduce_op: None, ..here },
+            LaunchRecord { reduce_op: Some(ReduceOp::Sum), ..here },
+            LaunchRecord { packet_payload: 8, ..here },
+        ] {
+            let same = here.difference(&there).is_none();
+            assert_eq!(agree(&here.to_words(), &there.to_words()), same, "{there:?}");
+        }
+        let other = with_extents(&here.to_words(), 5);
+        assert_eq!(LaunchRecord::from_words(&other), Some(LaunchRecord { extents: 5, ..here }));
     }
 
     #[test]

@@ -9,8 +9,9 @@ use super::record::WORDS;
 
 /// Launches whose records are kept; a reader further behind finds a later one.
 pub(super) const RING: u64 = 16;
-/// Bytes of a slot: the sequence number and the words.
-const SLOT_BYTES: u64 = 8 * (WORDS as u64 + 1);
+/// Words of a slot: the sequence number, those of the record, and what fills up cache lines.
+const SLOT_WORDS: usize = (WORDS + 1).next_multiple_of(8);
+const SLOT_BYTES: u64 = 8 * SLOT_WORDS as u64;
 /// Bytes of one writer's ring.
 pub(super) const RING_BYTES: u64 = RING * SLOT_BYTES;
 
@@ -38,7 +39,7 @@ pub(super) enum Found {
 }
 
 impl Slots {
-    /// At `offset` of a memory, a multiple of 8.
+    /// At `offset` of a memory, a multiple of 8, better of a cache line.
     pub(super) fn new(memory: &RegisteredMemory, offset: u64) -> Result<Self, MemoryError> {
         memory.check_word("plan record", offset)?;
         let words = memory.pointer("plan record", offset, RING_BYTES)?.cast();
@@ -52,7 +53,10 @@ impl Slots {
         slot[0].store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         for (to, word) in slot[1..].iter().zip(words) {
-            to.store(*word, Ordering::Relaxed);
+            // Launches mostly repeat what earlier ones said: then the reader keeps all cache lines but the first.
+            if to.load(Ordering::Relaxed) != *word {
+                to.store(*word, Ordering::Relaxed);
+            }
         }
         // Pairs with the first load in `read`.
         slot[0].store(sequence, Ordering::Release);
@@ -82,7 +86,7 @@ impl Slots {
     }
 
     fn slot(&self, sequence: u64) -> &[AtomicU64; WORDS + 1] {
-        let index = (sequence % RING) as usize * (WORDS + 1);
+        let index = (sequence % RING) as usize * SLOT_WORDS;
         // SAFETY: `new` has checked that the ring of `RING` slots lies in the memory, which `_memory` keeps
         // mapped, and that it is aligned; an atomic may be shared with other processes.
         unsafe { self.words.add(index).cast::<[AtomicU64; WORDS + 1]>().as_ref() }

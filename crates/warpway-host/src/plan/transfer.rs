@@ -11,8 +11,8 @@ use super::control::Control;
 use super::launch_bases::Bases;
 use super::program::{Operand, Transfer, TransferKind};
 use super::waiting::Waiting;
-use crate::copy::{copy, copy_in, overlap, read, write};
-use crate::numeric::{FoldKernel, FoldSource};
+use crate::copy::{copy, overlap, read, write};
+use crate::numeric::{FoldKernel, FoldSource, Tile};
 use crate::packet::{Ll8, Ll16, Packet};
 
 /// A slice of a pipeline: first byte within the block's share, and bytes.
@@ -42,18 +42,8 @@ pub(super) struct Mover<'a> {
     pub(super) sources: Vec<FoldSource>,
 }
 
-/// Whole cache lines.
-#[repr(align(64))]
-pub(super) struct Tile([u8; FoldKernel::TILE]);
-
-impl Tile {
-    pub(super) fn new() -> Self {
-        Self([0; FoldKernel::TILE])
-    }
-}
-
 /// The loops of a launch's data type, by operator.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Kernels {
     pub(super) payload: u64,
     by_op: [FoldKernel; 5],
@@ -187,6 +177,7 @@ impl Mover<'_> {
         let Piece { bytes, cover, .. } = stretch.piece;
         let kernel = self.kernels.of(op);
         let Some((result, payloads)) = tiles.split_first_mut() else { return Ok(()) };
+        let direct = stretch.direct(self.bases);
         let mut done = 0;
         while done < bytes {
             let part = (bytes - done).min(FoldKernel::TILE as u64);
@@ -212,20 +203,25 @@ impl Mover<'_> {
                 };
                 sources.push(FoldSource { address, input: source.input });
             }
-            let out = &mut result.0[..part as usize];
-            // SAFETY: every source is mapped for `part` bytes (above); `out` is a tile of this block that is no
-            // source.
-            unsafe { kernel.tile(sources, last, out) };
-            for (number, destination) in stretch.destinations() {
+            let out = match direct {
+                // SAFETY: `done` is below `bytes`, for which the address is mapped.
+                Some(first) => unsafe { first.add(done as usize) },
+                None => NonNull::from(&mut result.0).cast(),
+            };
+            // SAFETY: sources and `out` are mapped for `part` bytes (above). `out` is a tile of this block that is no
+            // source, or lies as `Stretch::direct` promises.
+            unsafe { kernel.fold_into(sources, part, last, &[out]) };
+            let written = usize::from(direct.is_some());
+            for (number, destination) in stretch.destinations().skip(written) {
                 let to = stretch.address(self.bases, destination, number);
                 match destination.form {
-                    // SAFETY: `done + part` is at most `bytes`, for which the address is mapped.
-                    Form::Raw => unsafe { copy_in(to.add(done as usize), out) },
-                    Form::Packets => {
-                        let from = NonNull::from(&mut *out).cast();
-                        // SAFETY: as above; tiles begin at whole packets, and the last one is padded.
-                        unsafe { pack::<P>(to.add(2 * done as usize), from, part, part, self.flag) }
-                    }
+                    // SAFETY: `done + part` is at most `bytes`, for which the address is mapped; `out` is a tile, or no
+                    // other destination shares a byte with it.
+                    Form::Raw => unsafe { copy(to.add(done as usize), out, part) },
+                    // SAFETY: as above; tiles begin at whole packets, and the last one is padded.
+                    Form::Packets => unsafe {
+                        pack::<P>(to.add(2 * done as usize), out, part, part, self.flag)
+                    },
                 }
             }
             done += part;
@@ -278,6 +274,27 @@ impl Stretch<'_> {
     fn destinations(&self) -> impl Iterator<Item = (usize, Operand)> {
         let first = self.transfer.sources.len();
         self.transfer.destinations.iter().enumerate().map(move |(at, operand)| (first + at, *operand))
+    }
+
+    /// The first destination, if a fold may write to it as it goes: raw, and where a source lies exactly or where no
+    /// other operand has a byte.
+    fn direct(&self, bases: &Bases) -> Option<NonNull<u8>> {
+        let (_, first) = self.destinations().next().filter(|(_, first)| first.form == Form::Raw)?;
+        let to = self.address(bases, first, self.transfer.sources.len());
+        let free = |number: usize, operand: Operand, same: bool| {
+            let at = self.address(bases, operand, number);
+            let Piece { bytes, cover, .. } = self.piece;
+            let packets = cover.next_multiple_of(Ll16::PAYLOAD).saturating_mul(2);
+            let (from, to) = (at.as_ptr() as u64, to.as_ptr() as u64);
+            let until = from.saturating_add(if operand.form == Form::Packets { packets } else { bytes });
+            (same && from == to && operand.form == Form::Raw)
+                || until <= to
+                || to.saturating_add(bytes) <= from
+        };
+        let free =
+            self.transfer.sources.iter().enumerate().all(|(number, source)| free(number, *source, true))
+                && self.destinations().skip(1).all(|(number, other)| free(number, other, false));
+        free.then_some(to)
     }
 
     /// The first byte of an operand. It is mapped for the piece's bytes: raw `bytes`; packets twice `bytes` rounded up

@@ -5,7 +5,7 @@ use warpway_core::wait::{EventCount, WaitError, WaitSite, Waiter};
 use warpway_core::{Result, Timeout};
 
 use super::control::{Control, Peer};
-use super::record::{Difference, LaunchRecord};
+use super::record::{Difference, LaunchRecord, Words, agree, extents};
 
 /// Tests between two looks at the peers' records.
 const TESTS: u32 = 256;
@@ -18,7 +18,9 @@ pub(super) struct Launched<'a> {
     pub(super) control: &'a Control,
     pub(super) rank: u32,
     pub(super) sequence: u64,
-    pub(super) record: LaunchRecord,
+    pub(super) record: &'a LaunchRecord,
+    /// The same, as peers read it.
+    pub(super) words: &'a Words,
     /// Ranks that the plan makes this one work with, ascending.
     pub(super) peers: &'a [u32],
     /// By peer, for plans with sized chunks: digest of the extents that both use.
@@ -37,18 +39,24 @@ impl Launched<'_> {
         })
     }
 
-    pub(super) fn compare(&self, peer: u32, there: &LaunchRecord) -> Option<ExecutionError> {
-        let found = self.record.difference(there).or_else(|| self.extents_differ(peer, there));
+    pub(super) fn compare(&self, peer: u32, there: &Words) -> Option<ExecutionError> {
+        let found = match agree(self.words, there) {
+            true => self.extents_differ(peer, there),
+            false => self.record.difference(&LaunchRecord::from_words(there)?),
+        };
         let (field, here, there) = found?;
         let (sequence, rank) = (self.sequence, self.rank);
         Some(ExecutionError::Difference { sequence, field, rank, here, peer, there })
     }
 
-    fn extents_differ(&self, peer: u32, there: &LaunchRecord) -> Option<Difference> {
-        let own = self.extents.get(self.peers.binary_search(&peer).ok()?)?;
-        let compared = self.owners.binary_search(&peer).is_err() && *own != there.extents;
+    fn extents_differ(&self, peer: u32, there: &Words) -> Option<Difference> {
+        if self.extents.is_empty() {
+            return None;
+        }
+        let (own, there) = (self.extents.get(self.peers.binary_search(&peer).ok()?)?, extents(there));
+        let compared = self.owners.binary_search(&peer).is_err() && *own != there;
         let text = |digest: u64| format!("extents with digest {digest:016x}");
-        compared.then(|| ("count", text(*own), text(there.extents)))
+        compared.then(|| ("count", text(*own), text(there)))
     }
 
     pub(super) fn apart(&self, peer: u32) -> ExecutionError {

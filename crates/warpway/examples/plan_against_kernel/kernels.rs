@@ -44,7 +44,15 @@ pub(crate) fn allreduce_packet(comm: &Communicator, data: &RegisteredMemory) -> 
             packets.pack(theirs, 0, 2 * chunk, flag)?;
         }
         let number = u64::from(block);
-        packets.fold(block, mine + number * chunk, number * chunk, (2 + number) * chunk, None, chunk, flag)?;
+        packets.fold(
+            block,
+            mine + number * chunk,
+            number * chunk,
+            (2 + number) * chunk,
+            None,
+            chunk,
+            flag,
+        )?;
         // The last block of rank 0, the first of rank 1.
         if block != rank {
             packets.unpack(2 * chunk, theirs, 2 * chunk, flag)?;
