@@ -10,6 +10,7 @@ mod fifo;
 mod links;
 mod memcpy;
 mod pattern;
+mod plan;
 mod point_to_point;
 mod report;
 mod session;
@@ -19,11 +20,11 @@ mod statistics;
 use std::ffi::OsString;
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use warpway::Transport;
 
 use crate::{launch, size};
-use report::Report;
+use report::{Form, Report};
 use session::Session;
 
 /// Measure primitives and collectives between real processes, and check every byte
@@ -32,6 +33,7 @@ use session::Session;
 /// Each row is one size: median, fastest and 99th percentile time of one call, bandwidth, and how many
 /// elements were wrong in the checked rounds (always awaited to be 0; the exit code is 1 otherwise).
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
 Bandwidth is bytes / median time; the bus bandwidth of a collective counts what each link carries,
 as nccl-tests does: all_gather (n-1)/n, all_reduce 2(n-1)/n. Sizes are bytes of the larger buffer.
@@ -40,8 +42,11 @@ Examples:
   warpway bench all_gather
   warpway bench ping_pong packets --json
   warpway bench put --transport tcp --max-bytes 256M
-  warpway launch -n 8 -- warpway bench all_reduce")]
+  warpway launch -n 8 -- warpway bench all_reduce
+  warpway bench plan allreduce.json            an execution plan; see `warpway bench plan --help`")]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// What to measure
     #[arg(required = true, value_enum)]
     what: Vec<What>,
@@ -75,6 +80,12 @@ pub(crate) struct Arguments {
     /// Print a line of JSON per row, as `cargo xtask bench` compares them
     #[arg(long, conflicts_with = "json")]
     contest: bool,
+}
+
+/// Benchmarks with arguments of their own.
+#[derive(Subcommand)]
+enum Command {
+    Plan(plan::Arguments),
 }
 
 /// One benchmark.
@@ -134,21 +145,28 @@ impl Way {
 
 /// Runs the benchmarks, or launches the ranks that do.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    if let Some(Command::Plan(arguments)) = &arguments.command {
+        return plan::run(arguments);
+    }
     anyhow::ensure!(arguments.min_bytes >= 1, "--min-bytes must be at least 1");
     anyhow::ensure!(arguments.min_bytes <= arguments.max_bytes, "--min-bytes is above --max-bytes");
     if arguments.what == [What::Fifo] {
-        let mut report = Report::new(0, 1, arguments);
+        let mut report = Report::new(0, 1, arguments.form());
         fifo::run(arguments, &mut report)?;
         return report.finish();
     }
     if !session::is_launched()? {
-        return if arguments.what == [What::Start] { start::run(arguments) } else { launch_ranks(arguments) };
+        return if arguments.what == [What::Start] {
+            start::run(arguments)
+        } else {
+            launch_ranks(arguments.n_ranks())
+        };
     }
     if arguments.what == [What::Start] {
         return start::rank();
     }
     let session = Session::join(arguments.transport.transport())?;
-    let mut report = Report::new(session.rank(), session.n_ranks(), arguments);
+    let mut report = Report::new(session.rank(), session.n_ranks(), arguments.form());
     // The peers are to hear the reason, not only that this rank has left.
     run_all(&session, arguments, &mut report).inspect_err(|error| session.comm().abort(error.to_string()))?;
     report.finish()
@@ -174,13 +192,21 @@ fn run_all(session: &Session, arguments: &Arguments, report: &mut Report) -> war
 }
 
 /// Starts ranks of this very command; the launcher's exit code.
-fn launch_ranks(arguments: &Arguments) -> anyhow::Result<u8> {
+fn launch_ranks(n_ranks: u32) -> anyhow::Result<u8> {
     let own = std::env::current_exe().context("finding this program")?;
     let command: Vec<OsString> = std::iter::once(own.into()).chain(std::env::args_os().skip(1)).collect();
-    launch::run(launch::Arguments::of_program(arguments.n_ranks(), command))
+    launch::run(launch::Arguments::of_program(n_ranks, command))
 }
 
 impl Arguments {
+    fn form(&self) -> Form {
+        match (self.contest, self.json) {
+            (true, _) => Form::Lines,
+            (_, true) => Form::Document,
+            _ => Form::Table,
+        }
+    }
+
     fn n_ranks(&self) -> u32 {
         let default = || self.what.iter().map(|w| w.default_ranks()).max().unwrap_or(2);
         self.n_ranks.unwrap_or_else(default)

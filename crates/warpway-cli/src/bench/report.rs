@@ -6,7 +6,6 @@ use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle}
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::Arguments;
 use super::statistics::Samples;
 
 /// One measured size.
@@ -99,10 +98,12 @@ struct Document<'a> {
     rows: &'a [Row],
 }
 
-#[derive(Clone, Copy)]
-enum Form {
+/// How rows are printed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Form {
     Table,
     Document,
+    /// For `cargo xtask bench`.
     Lines,
 }
 
@@ -116,17 +117,12 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(rank: u32, ranks: u32, arguments: &Arguments) -> Self {
+    pub(super) fn new(rank: u32, ranks: u32, form: Form) -> Self {
         let quiet = rank != 0;
         let progress = if quiet || !std::io::stderr().is_terminal() {
             ProgressBar::hidden()
         } else {
             ProgressBar::new_spinner().with_style(ProgressStyle::default_spinner())
-        };
-        let form = match (arguments.contest, arguments.json) {
-            (true, _) => Form::Lines,
-            (_, true) => Form::Document,
-            _ => Form::Table,
         };
         Self { ranks, form, quiet, rows: Vec::new(), progress }
     }

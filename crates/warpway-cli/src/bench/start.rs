@@ -11,12 +11,12 @@ use super::statistics::Samples;
 /// Launches the ranks as often as there are batches. Each sample runs from before the launch until the last
 /// rank has ended, so it is an upper bound of "until all are past a barrier".
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let mut report = Report::new(0, arguments.n_ranks(), arguments);
+    let mut report = Report::new(0, arguments.n_ranks(), arguments.form());
     let mut microseconds = Vec::new();
     for _ in 0..arguments.batches {
         report.begin("start", 0);
         let begin = Instant::now();
-        let code = super::launch_ranks(arguments)?;
+        let code = super::launch_ranks(arguments.n_ranks())?;
         if code != 0 {
             return Ok(code);
         }
