@@ -180,14 +180,11 @@ impl Reduce {
     ) -> Result<()> {
         let own = pointer(&self.data, at, bytes)?;
         let sources = [own, pointer(other, at, bytes)?].map(source);
-        // SAFETY: all memories are mapped for these bytes, which this rank folds alone.
-        match far {
-            Some(far) => unsafe {
-                self.sum.fold_into(&sources, bytes, true, &[own, pointer(far, at, bytes)?]);
-            },
-            // SAFETY: as above.
-            None => unsafe { self.sum.fold_into(&sources, bytes, true, &[own]) },
-        }
+        let far = far.map(|far| pointer(far, at, bytes)).transpose()?;
+        let destinations = [own, far.unwrap_or(own)];
+        // SAFETY: all memories are mapped for these bytes, which this rank folds alone; the second destination, if it
+        // is passed, is the peer's.
+        unsafe { self.sum.fold_into(&sources, bytes, true, &destinations[..1 + usize::from(far.is_some())]) };
         Ok(())
     }
 }
