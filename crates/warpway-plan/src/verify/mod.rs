@@ -7,7 +7,7 @@
 //! | `text.rs` | the answer for people |
 //! | `walk.rs` | every operation with its place |
 //! | `references.rs`, `geometry.rs` | numbers and chunks that mean something: V2 |
-//! | `sizes.rs` | which sizes are run, and what they prove |
+//! | `sizes.rs`, `slack.rs` | which sizes are run, and what they prove; how far pipelines can run ahead |
 //! | `scale.rs`, `extent.rs` | positions inside chunks that hold for every size |
 //! | `trace.rs`, `accesses.rs` | the plan unrolled; what a step touches |
 //! | `schedule.rs`, `packets_ready.rs` | one run with maximal progress |
@@ -58,6 +58,7 @@ mod rules;
 mod scale;
 mod schedule;
 mod sizes;
+mod slack;
 mod slots;
 mod switch;
 mod symbolic;

@@ -10,13 +10,14 @@ use super::geometry::reused_chunk;
 use super::options::{Options, Target};
 use super::report::{Diagnostic, Place, Sizes};
 use super::scale::Scale;
+use super::slack::{Slack, slack};
 use super::walk::sites;
 use crate::ir::{Action, BufferKind, Collective, Form, Pipeline, Plan, Reference};
 use crate::layout::{Geometry, LayoutError, LayoutRequest, MessageLayout, MessageSizes, Pieces, Placement};
 use crate::topology::Topology;
 
-/// Iterations beyond this are not run to cover the values of semaphores.
-const MOST_MULTIPLES: u64 = 64;
+/// Steps of pipelines beyond this are not run to cover how far they can run ahead of each other.
+const MOST_STEPS: u64 = 1 << 18;
 
 /// The runs of a plan, and what they prove.
 #[derive(Debug)]
@@ -30,22 +31,25 @@ pub(super) fn coverage(topology: &Topology<'_>, options: &Options<'_>, findings:
     let plan = topology.plan();
     let chunks = concrete(topology, options, findings);
     let largest = pipelines(plan).map(|pipeline| pipeline.unit_size).max();
-    let deepest = deepest_semaphore(plan);
+    let Slack { iterations: ahead, is_steady } = slack(topology);
     let mut multiples: BTreeSet<u64> =
         options.chunk_units.iter().copied().filter(|units| *units > 0).collect();
     if multiples.is_empty() {
         multiples.extend([1, 2, 3]);
-        multiples.extend((3..MOST_MULTIPLES).contains(&deepest).then_some(deepest + 1));
+        let longest = ahead.saturating_add(1);
+        multiples.extend((longest > 3 && pipeline_steps(plan, longest) <= MOST_STEPS).then_some(longest));
     }
-    // The first iteration, one in the middle, the last; and all that the semaphores let run ahead.
-    let enough = (1..=3).all(|units| multiples.contains(&units)) && multiples.last() > Some(&deepest);
-    let one_for_all = enough && is_uniform(plan);
+    // The first iteration, one in the middle, the last; and all that one pipeline can be ahead of another.
+    let enough = (1..=3).all(|units| multiples.contains(&units)) && multiples.last() > Some(&ahead);
+    let one_for_all = enough && is_steady && is_uniform(plan);
     let mut scales = Vec::new();
     let from_units = multiples.iter().map(|multiple| Scale::new(plan, *multiple));
     // Not where one run stands for all. Empty chunks move nothing, and pipelines over them run no iteration.
     let own = chunks.iter().filter(|bytes| !one_for_all && **bytes > 0);
     let from_bytes = own.map(|bytes| Scale::of_chunk(plan, *bytes));
-    for scale in from_units.chain(from_bytes) {
+    let short = if one_for_all && ahead > 0 { few_iterations(plan) } else { Vec::new() };
+    let from_few = short.into_iter().map(|bytes| Scale::of_chunk(plan, bytes));
+    for scale in from_units.chain(from_bytes).chain(from_few) {
         match scale {
             // Without pipelines all sizes look alike.
             Some(scale) if !scales.contains(&scale) => scales.push(scale),
@@ -76,31 +80,41 @@ fn pipelines(plan: &Plan) -> impl Iterator<Item = &Pipeline> {
     })
 }
 
+/// True if a pipeline waits for something or gives something.
+fn synchronises(pipeline: &Pipeline) -> bool {
+    pipeline.body.iter().any(|operation| match &operation.action {
+        Action::Signal { .. } | Action::Wait { .. } | Action::Barrier { .. } => true,
+        Action::Acquire { .. } | Action::Release { .. } => true,
+        Action::Data(data) => data.kind.signals() || data.kind.uses_packets(),
+        Action::Nop | Action::Flush { .. } | Action::Pipeline(_) => false,
+    })
+}
+
 /// True if all pipelines that wait for something or give something have the same slices.
 fn is_uniform(plan: &Plan) -> bool {
-    let synchronises = |pipeline: &&Pipeline| {
-        pipeline.body.iter().any(|operation| match &operation.action {
-            Action::Signal { .. } | Action::Wait { .. } | Action::Barrier { .. } => true,
-            Action::Acquire { .. } | Action::Release { .. } => true,
-            Action::Data(data) => data.kind.signals() || data.kind.uses_packets(),
-            Action::Nop | Action::Flush { .. } | Action::Pipeline(_) => false,
-        })
-    };
-    let mut shapes = pipelines(plan).filter(synchronises).map(|p| (p.unit_size, p.num_chunks, p.size_id));
+    let synchronising = pipelines(plan).filter(|pipeline| synchronises(pipeline));
+    let mut shapes = synchronising.map(|p| (p.unit_size, p.num_chunks, p.size_id));
     let first = shapes.next();
     shapes.all(|shape| Some(shape) == first)
 }
 
-/// The greatest initial value of a semaphore that a pipeline uses.
-fn deepest_semaphore(plan: &Plan) -> u64 {
-    let mut deepest = 0;
-    for site in sites(plan).filter(|site| site.pipeline.is_some()) {
-        if let Action::Acquire { semaphores } | Action::Release { semaphores } = site.action {
-            let values = semaphores.iter().filter_map(|id| site.of_rank.semaphores.get(*id as usize));
-            deepest = values.copied().max().unwrap_or(0).max(deepest);
-        }
-    }
-    deepest
+/// Steps of all pipelines if chunks are `multiple` times the largest slice.
+fn pipeline_steps(plan: &Plan, multiple: u64) -> u64 {
+    let largest = pipelines(plan).map(|pipeline| pipeline.unit_size).max().unwrap_or(0);
+    pipelines(plan).fold(0, |all: u64, pipeline| {
+        let bytes = largest.saturating_mul(multiple).saturating_mul(pipeline.num_chunks);
+        let iterations = bytes.checked_div(pipeline.unit_size).unwrap_or(u64::MAX);
+        all.saturating_add(iterations.saturating_mul(pipeline.body.len() as u64))
+    })
+}
+
+/// Bytes of chunks smaller than a slice, for which a pipeline over several chunks runs one to three iterations: fewer
+/// than one for each chunk. For plans whose synchronising pipelines are alike.
+fn few_iterations(plan: &Plan) -> Vec<u64> {
+    let alike = pipelines(plan).find(|pipeline| synchronises(pipeline));
+    let Some(Pipeline { unit_size, num_chunks: num_chunks @ 2.., .. }) = alike else { return Vec::new() };
+    let bytes = (1..=3).filter_map(|n| unit_size.checked_mul(n)?.checked_div(*num_chunks));
+    bytes.filter(|bytes| *bytes > 0).collect()
 }
 
 /// Checks the sizes of the options; the bytes of a chunk for each that the plan takes.

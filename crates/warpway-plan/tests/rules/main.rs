@@ -3,6 +3,7 @@
 
 mod brute_force;
 mod counts;
+mod credits;
 mod deadlocks;
 mod form;
 mod limits;
