@@ -110,7 +110,7 @@ fn examine(plan: &Plan, options: &Options<'_>, repairs: &Repairs) -> (Findings, 
         sizes = coverage.sizes;
         for scale in coverage.scales {
             // One at a time: unrolled pipelines are large.
-            match Trace::new(&topology, scale, options.step_budget()) {
+            match Trace::new(&topology, scale, options.step_budget(plan)) {
                 Ok(mut trace) => {
                     trace.repairs = repairs.clone();
                     examine_trace(&trace, options, &mut findings);

@@ -77,7 +77,8 @@ pub struct Options<'a> {
     /// Rules whose findings become notes, by the user's decision. Not for catalogue plans, nor for V1, V2 and
     /// V409.
     pub waivers: Vec<Rule>,
-    /// Steps that are examined at most; 0: 16 million. Beyond it the verdict is inconclusive.
+    /// Steps that are examined at most, pipelines taken apart; 0: 2^19, or 64 for each operation of the plan if
+    /// that is more. Beyond it the verdict is inconclusive.
     pub max_steps: u64,
 }
 
@@ -93,7 +94,11 @@ impl Options<'_> {
         self.checks.is_empty() || self.checks.contains(&group)
     }
 
-    pub(super) fn step_budget(&self) -> u64 {
-        if self.max_steps == 0 { 16_000_000 } else { self.max_steps }
+    /// A short plan must not cost what a long one does: memory is in proportion to the steps.
+    pub(super) fn step_budget(&self, plan: &Plan) -> u64 {
+        match self.max_steps {
+            0 => (plan.operations().count() as u64).saturating_mul(64).max(1 << 19),
+            most => most,
+        }
     }
 }

@@ -88,7 +88,7 @@ impl Launches<'_> {
     }
 }
 
-/// Accesses of one thread to one piece: the last of them is the hardest to come after, the first the hardest to
+/// Accesses of one thread: the last of them is the hardest to come after, the first the hardest to
 /// come before.
 struct Uses {
     last: Party,
@@ -96,8 +96,29 @@ struct Uses {
     started: RankSet,
 }
 
-/// One piece of one item.
-type Piece = (u64, Cut, u64);
+impl Uses {
+    fn new(party: &Party, started: &RankSet) -> Self {
+        Self { last: *party, first: *party, started: started.clone() }
+    }
+
+    fn add(&mut self, party: &Party, started: &RankSet) {
+        if party.by.position.time > self.last.by.position.time {
+            self.last = *party;
+        }
+        if party.by.position.time < self.first.by.position.time {
+            (self.first, self.started) = (*party, started.clone());
+        }
+    }
+}
+
+/// All uses of one item cut in one way.
+#[derive(Default)]
+struct OfItem {
+    /// By the start of the piece.
+    pieces: BTreeMap<(u64, Thread, Mode), Uses>,
+    /// Of any piece: what those meet that cut the memory in another way.
+    whole: BTreeMap<(Thread, Mode), Uses>,
+}
 
 fn raw_reuse(
     trace: &Trace<'_>,
@@ -105,30 +126,39 @@ fn raw_reuse(
     scratch: &[(Party, RankSet)],
     findings: &mut Findings,
 ) {
-    let mut by_owner: BTreeMap<u32, BTreeMap<(Piece, Thread, Mode), Uses>> = BTreeMap::new();
+    let mut by_owner: BTreeMap<u32, BTreeMap<(u64, Cut), OfItem>> = BTreeMap::new();
     for (party, started) in scratch.iter().filter(|(party, _)| !party.extent.is_empty()) {
-        let extent = party.extent;
-        let key = ((extent.origin, extent.cut, extent.start), party.by.position.thread, party.mode);
-        let uses = by_owner.entry(extent.rank).or_default().entry(key);
-        let uses = uses.or_insert_with(|| Uses { last: *party, first: *party, started: started.clone() });
-        if party.by.position.time > uses.last.by.position.time {
-            uses.last = *party;
-        }
-        if party.by.position.time < uses.first.by.position.time {
-            (uses.first, uses.started) = (*party, started.clone());
-        }
+        let (extent, by) = (party.extent, (party.by.position.thread, party.mode));
+        let item = by_owner.entry(extent.rank).or_default().entry((extent.origin, extent.cut)).or_default();
+        let new = || Uses::new(party, started);
+        item.pieces
+            .entry((extent.start, by.0, by.1))
+            .and_modify(|u| u.add(party, started))
+            .or_insert_with(new);
+        item.whole.entry(by).and_modify(|u| u.add(party, started)).or_insert_with(new);
     }
-    for pieces in by_owner.into_values() {
+    let mut both = |one: &Uses, other: &Uses| {
+        reuse_pair(trace, launches, one, other, findings);
+        reuse_pair(trace, launches, other, one, findings);
+    };
+    for items in by_owner.into_values() {
         // In order of where the items begin; items that meet are compared.
-        let list: Vec<Uses> = pieces.into_values().collect();
-        let mut active: Vec<&Uses> = Vec::new();
-        for next in &list {
-            active.retain(|other| other.last.extent.whole().1 > next.first.extent.origin);
-            for other in &active {
-                reuse_pair(trace, launches, other, next, findings);
-                reuse_pair(trace, launches, next, other, findings);
+        let mut active: Vec<(u64, &OfItem)> = Vec::new();
+        for ((origin, cut), next) in &items {
+            // Pieces of one cut are apart, or the same.
+            let pieces: Vec<(&(u64, Thread, Mode), &Uses)> = next.pieces.iter().collect();
+            for same in pieces.chunk_by(|a, b| a.0.0 == b.0.0) {
+                for (at, (_, later)) in same.iter().enumerate() {
+                    same[..at].iter().for_each(|(_, earlier)| both(earlier, later));
+                }
             }
-            active.push(next);
+            active.retain(|(end, _)| end > origin);
+            for (_, other) in &active {
+                for one in other.whole.values() {
+                    next.whole.values().for_each(|later| both(one, later));
+                }
+            }
+            active.push((origin.saturating_add(cut.item), next));
         }
     }
 }

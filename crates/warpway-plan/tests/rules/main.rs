@@ -7,6 +7,7 @@ mod credits;
 mod deadlocks;
 mod form;
 mod limits;
+mod many_steps;
 mod nonsense;
 mod order;
 mod report;
