@@ -51,6 +51,11 @@ pub(crate) enum Scenario {
         #[arg(long)]
         endless: bool,
     },
+    /// Different plans in random order, checked
+    Sequence {
+        #[arg(long)]
+        turns: u64,
+    },
     /// All that channels and collectives must do
     Suite { way: Way },
     /// All-gather, for about so many milliseconds
@@ -78,6 +83,7 @@ impl Scenario {
             Self::Mismatch { way } => misuse::exchanges(way.transport()),
             Self::Plans { endless: false } => Ok(suite::plans::algorithms(&join()?)?),
             Self::Plans { endless: true } => traffic::plans(),
+            Self::Sequence { turns } => traffic::sequence(turns),
             Self::Suite { way } => Ok(suite::everything(&join()?, way.transport())?),
             Self::Work { way, milliseconds } => {
                 let comm = join()?;

@@ -58,6 +58,14 @@ pub(super) fn plans() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Launches plans that share scratch.
+pub(super) fn sequence(turns: u64) -> anyhow::Result<()> {
+    let comm = join()?;
+    let proven = plans::on_scratch(comm.n_ranks());
+    Line::mark("ready");
+    Ok(plans::in_random_order(&comm, &proven, u64::from(comm.n_ranks()), turns)?)
+}
+
 pub(super) fn connect(transport: Transport) -> anyhow::Result<()> {
     let comm = join()?;
     for turn in 0u64.. {

@@ -14,6 +14,7 @@ mod refusals;
 mod repairs;
 mod results;
 mod rig;
+mod sequences;
 mod sized;
 mod sized_scratch;
 mod staged;

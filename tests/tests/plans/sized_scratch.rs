@@ -10,6 +10,7 @@ use warpway::plan::{ProgramOptions, Protocol, Reduction, Repairs, SizeRows};
 use warpway::{Buffer, Communicator, DataType, Error, PlanLaunch, PrepareOptions, PreparedPlan, Result};
 use warpway::{PacketFormat, in_process};
 use warpway_tests::byte;
+use warpway_tests::suite::plans::random;
 
 use crate::rig::context;
 
@@ -129,14 +130,6 @@ fn stream(slice: u64) -> Result<Plan, BuildError> {
     p.finish()
 }
 
-/// The same numbers on all ranks.
-fn random(seed: u64) -> u64 {
-    let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 /// Bytes by size id in one launch; a third are none.
 fn extents(plan: &Plan, turn: u64) -> BTreeMap<u64, u64> {
     let ids = plan.ranks.iter().filter_map(|rank| rank.size_ids.as_ref());
@@ -164,8 +157,13 @@ fn data(turn: u64, rank: u32, chunk: u64, bytes: u64) -> Vec<u8> {
     (0..bytes).map(|at| byte(turn * 64 + chunk, rank, at)).collect()
 }
 
+/// Those that use scratch, by packets and raw.
+pub(crate) fn through_scratch(n: u32) -> [Plan; 2] {
+    [gather_by_packets(n), scatter_by_scratch(n)].map(Result::unwrap)
+}
+
 /// One launch between canaries, compared byte by byte.
-fn launch(comm: &Communicator, prepared: &PreparedPlan, turn: u64) -> Result<()> {
+pub(crate) fn launch(comm: &Communicator, prepared: &PreparedPlan, turn: u64) -> Result<()> {
     let (plan, rank) = (prepared.plan(), comm.rank());
     let extents = extents(plan, turn);
     let ids = plan.ranks[rank as usize].size_ids.as_ref().unwrap();

@@ -2,6 +2,7 @@
 
 mod operations;
 mod oracle;
+mod sequences;
 
 use warpway::plan::{Collective, Plan, Repairs, testing};
 use warpway::{Buffer, BufferView, Communicator, DataType, PacketFormat, PlanLaunch, PreparedPlan, Result};
@@ -9,6 +10,7 @@ use warpway::{Buffer, BufferView, Communicator, DataType, PacketFormat, PlanLaun
 use super::wrong;
 
 pub use operations::operations;
+pub use sequences::{in_random_order, on_scratch, random, random_launch};
 
 /// Bytes around every buffer that nobody may touch.
 const MARGIN: u64 = 192;
