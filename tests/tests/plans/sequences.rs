@@ -7,7 +7,9 @@ use warpway::core::execution::ExecutionError;
 use warpway::plan::verify::{Options, VerifiedPlan};
 use warpway::plan::{BufferKind, Plan, Repairs, testing};
 use warpway::{Communicator, DataType, Error, PrepareOptions, PreparedPlan, Result, in_process};
-use warpway_tests::suite::plans::{Message, in_random_order, launch, on_scratch, random, random_launch};
+use warpway_tests::suite::plans::{
+    Message, in_random_order, launch, on_scratch, overrunning, random, random_launch,
+};
 use warpway_tests::{End, Job, Leftovers, Settings};
 
 use crate::rig::context;
@@ -56,6 +58,22 @@ fn sized_plans_among_others() {
             match choice % 3 {
                 0 => sized_scratch::launch(comm, &sized[choice / 3 % sized.len()], turn)?,
                 _ => random_launch(comm, &fixed, turn)?,
+            }
+        }
+        comm.barrier()
+    })
+    .unwrap();
+}
+
+/// What two ranks know of each other only through others, they do not know of launches without bytes.
+#[test]
+fn a_rank_that_is_busy_is_not_overrun() {
+    let plans = overrunning(5);
+    in_process(5, &context(), |comm| {
+        let prepared = plans.iter().map(|plan| comm.prepare(plan)).collect::<Result<Vec<_>>>()?;
+        for turn in 0..40 {
+            for (prepared, elements) in prepared.iter().zip([480, 0, 480]) {
+                launch(comm, prepared, &Message { elements, ..message(turn) })?;
             }
         }
         comm.barrier()
@@ -139,7 +157,7 @@ fn a_thousand_launches_leak_nothing() {
         let mut remote = proof.plan().ranks.iter().flat_map(|rank| &rank.remote_buffers);
         remote.all(|remote| remote.buffer == BufferKind::Scratch)
     });
-    assert_eq!(plans.len(), 14);
+    assert_eq!(plans.len(), 15);
     in_process(3, &context(), |comm| {
         let prepared = plans.iter().map(|plan| comm.prepare(plan)).collect::<Result<Vec<_>>>()?;
         // The largest message, so that no area grows later; then buffers of the size that all others have.

@@ -199,3 +199,72 @@ impl Area {
         self.form == Form::Packets && self.epoch > 0 && self.epoch.is_multiple_of(FLAGS)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(area: &Area) -> Vec<(u64, u64)> {
+        area.parts.iter().map(|part| (part.bytes, part.generation)).collect()
+    }
+
+    fn resize(area: &mut Area, needs: [u64; 3]) {
+        area.resize(0, needs.into_iter().map(Some)).unwrap();
+    }
+
+    #[test]
+    fn parts_grow_by_powers_of_two_and_are_given_anew() {
+        let mut area = Area::new(0, Form::Raw, true, 3);
+        resize(&mut area, [0, 1, 100]);
+        assert_eq!(sizes(&area), [(0, 0), (64, 1), (128, 1)]);
+        area.given.fill(true);
+        // Another plan: smaller here, larger there. Own memory stays known.
+        resize(&mut area, [0, 65, 3]);
+        assert_eq!((sizes(&area), &area.given[..]), (vec![(0, 0), (128, 2), (128, 1)], &[true; 3][..]));
+        resize(&mut area, [4096, 0, 0]);
+        assert_eq!(sizes(&area), [(4096, 1), (128, 2), (128, 1)]);
+        assert_eq!(area.given, [false; 3]);
+        // Two halves are too much; nothing has changed.
+        let before = area.digest();
+        let error = area.resize(0, [Some(5000), Some(1 << 63), Some(0)].into_iter()).unwrap_err();
+        assert_eq!((error.id(), area.digest()), ("mem.bounds", before));
+        assert!(area.resize(0, [Some(0), None, Some(0)].into_iter()).is_err());
+    }
+
+    #[test]
+    fn flags_are_never_zero_and_begin_anew_with_new_memory() {
+        let at = |form, epoch| Area { epoch, ..Area::new(0, form, true, 3) };
+        let flags = [0, 1, FLAGS - 1, FLAGS, FLAGS + 1].map(|epoch| at(Form::Packets, epoch).flag());
+        assert_eq!(flags, [1, 2, u32::MAX, 1, 2]);
+        for (form, cleared) in [(Form::Packets, 1), (Form::Raw, 0)] {
+            let mut area = at(form, FLAGS - 1);
+            resize(&mut area, [64, 0, 64]);
+            area.given.fill(true);
+            area.advance();
+            for _ in 0..2 {
+                resize(&mut area, [64, 0, 64]);
+                assert_eq!(sizes(&area), [(64, 1 + cleared), (0, 0), (64, 1 + cleared)]);
+                assert_eq!(area.given, [cleared == 0; 3]);
+                area.advance();
+            }
+        }
+    }
+
+    #[test]
+    fn digests_tell_areas_epochs_and_sizes_apart() {
+        let digest = |number, epochs, needs| {
+            let mut area = Area::new(number, Form::Packets, false, 3);
+            (0..epochs).for_each(|_| area.advance());
+            resize(&mut area, needs);
+            area.digest()
+        };
+        let all = [
+            digest(1, 0, [64, 64, 64]),
+            digest(2, 0, [64, 64, 64]),
+            digest(1, 1, [64, 64, 64]),
+            digest(1, 0, [64, 64, 65]),
+        ];
+        assert_eq!(all[0], digest(1, 0, [1, 2, 3]));
+        assert!((1..4).all(|at| all[at] != all[0]), "{all:x?}");
+    }
+}

@@ -10,7 +10,7 @@ use warpway::{Buffer, BufferView, Communicator, DataType, PacketFormat, PlanLaun
 use super::wrong;
 
 pub use operations::operations;
-pub use sequences::{in_random_order, on_scratch, random, random_launch};
+pub use sequences::{in_random_order, on_scratch, overrunning, random, random_launch};
 
 /// Bytes around every buffer that nobody may touch.
 const MARGIN: u64 = 192;

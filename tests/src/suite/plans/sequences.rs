@@ -20,6 +20,8 @@ enum Way {
     PacketsOnPorts,
     /// Packets, which their reader leaves in raw scratch before it copies them out.
     PacketsThenRaw,
+    /// Packets, which the rank in the middle reads when it has been busy for a while.
+    PacketsReadLate,
 }
 
 /// Plans that use scratch in every way: shared and not, single and double, raw data and packets, by stores and by proxies.
@@ -44,14 +46,23 @@ pub fn on_scratch(n: u32) -> Vec<VerifiedPlan> {
         gather(n, Way::PacketsOnPorts, false, true),
         gather(n, Way::PacketsThenRaw, true, false),
         gather(n, Way::PacketsThenRaw, false, true),
+        forwarded(n),
         answered(n, true),
         answered(n, false),
     ];
-    let proven = |plan: Result<Plan, BuildError>| {
-        let proof = VerifiedPlan::new(plan.unwrap(), &Options::default());
-        proof.unwrap_or_else(|refusal| panic!("{refusal}"))
-    };
     plans.map(proven).into()
+}
+
+fn proven(plan: Result<Plan, BuildError>) -> VerifiedPlan {
+    let proof = VerifiedPlan::new(plan.unwrap(), &Options::default());
+    proof.unwrap_or_else(|refusal| panic!("{refusal}"))
+}
+
+/// Plans on one area, in an order in which a rank is overrun unless all wait for all. One rank is long busy before it
+/// reads its packets; a launch without bytes tells nobody so; the next one writes the same slots.
+pub fn overrunning(n: u32) -> [VerifiedPlan; 3] {
+    [gather(n, Way::PacketsReadLate, true, false), forwarded(n), gather(n, Way::Packets, true, false)]
+        .map(proven)
 }
 
 /// Sets the plans up and launches them in an order that `seed` makes.
@@ -127,6 +138,11 @@ fn gather(n: u32, way: Way, double: bool, opening: bool) -> Result<Plan, BuildEr
             }
         }
         match way {
+            Way::PacketsReadLate if me == n / 2 => {
+                for _ in 0..2000 {
+                    p.copy(out(me)?, mine, 0)?;
+                }
+            }
             Way::Raw => all_meet(&mut p, &channels)?,
             Way::RawByProxy => {
                 for (_, channel) in &channels {
@@ -139,7 +155,7 @@ fn gather(n: u32, way: Way, double: bool, opening: bool) -> Result<Plan, BuildEr
             let (from, to): (Chunk, Chunk) = (slot(me, *peer)?, out(*peer)?);
             match way {
                 Way::Raw | Way::RawByProxy => p.copy(to, from, 0)?,
-                Way::Packets | Way::PacketsOnPorts => p.unpack_packets(to, from, 0)?,
+                Way::Packets | Way::PacketsReadLate | Way::PacketsOnPorts => p.unpack_packets(to, from, 0)?,
                 Way::PacketsThenRaw => {
                     p.unpack_packets(from, from, 0)?;
                     p.copy(to, from, 0)?;
@@ -163,6 +179,37 @@ fn all_meet(p: &mut Program, channels: &[(u32, Channel)]) -> Result<(), BuildErr
         p.wait(*channel, 0, DataSync::After)?;
     }
     Ok(())
+}
+
+/// Packets from rank to rank around a ring: they tell everybody of everybody, unless they are empty, though no rank
+/// works with any but its neighbours.
+fn forwarded(n: u32) -> Result<Plan, BuildError> {
+    let mut p = Program::new(ProgramOptions {
+        protocol: Protocol::LowLatency,
+        double_scratch: true,
+        ..ProgramOptions::new("gather_forwarded", CollectiveShape::all_gather(n, 1))
+    })?;
+    let scratch = (0..n).map(|rank| p.scratch(rank, u64::from(n))).collect::<Result<Vec<_>, _>>()?;
+    let slot = |owner: u32, of: u32| scratch[owner as usize].chunk(u64::from(of)..=u64::from(of));
+    let mut channels = Vec::new();
+    for me in 0..n {
+        let right = (me + 1) % n;
+        channels.push(p.memory_channel(me, right)?);
+        p.memory_channel(right, me)?;
+    }
+    for me in 0..n {
+        let (right, channel, output) = ((me + 1) % n, channels[me as usize], p.output(me)?);
+        let mine = p.input(me)?.whole();
+        p.copy(output.chunk(u64::from(me)..=u64::from(me))?, mine, 0)?;
+        p.put_packets(channel, slot(right, me)?, mine, 0)?;
+        for of in (1..n).map(|steps| (me + n - steps) % n) {
+            if of != right {
+                p.read_put_packets(channel, slot(right, of)?, slot(me, of)?, 0)?;
+            }
+            p.unpack_packets(output.chunk(u64::from(of)..=u64::from(of))?, slot(me, of)?, 0)?;
+        }
+    }
+    p.finish()
 }
 
 /// Packets to the right, which answers when it has read them: enough for this plan alone, though nobody knows of
@@ -220,6 +267,7 @@ mod tests {
             ("gather_PacketsOnPorts_single", true, true),
             ("gather_PacketsThenRaw_double", true, true),
             ("gather_PacketsThenRaw_single", true, true),
+            ("gather_forwarded", true, true),
             ("send_recv_answered_double", true, false),
             ("send_recv_answered_single", true, false),
         ];
