@@ -149,7 +149,11 @@ pub const RULES: &[RuleInfo] = {
         rule(608, Error, "packets sent on over a port channel that are no packets"),
         rule(609, SetUp, "packets over a transport that tears 8-byte words"),
         rule(610, MscclppError, "raw scratch with double buffering"),
-        rule(612, Info, "a scratch area that the plan cannot share with others"),
+        rule(
+            612,
+            Info,
+            "a scratch area that the plan cannot share with others: some rank does not know of every peer that it has ended the launch before, by its own end (double buffering) or its first write (without)",
+        ),
         rule(701, Error, "an output chunk holds the wrong value"),
         rule(702, Error, "a contribution is missing, or counted twice"),
         rule(703, Error, "uninitialised data reaches an output, a peer or a fold"),
