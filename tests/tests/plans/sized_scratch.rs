@@ -130,6 +130,27 @@ fn stream(slice: u64) -> Result<Plan, BuildError> {
     p.finish()
 }
 
+/// The same, the sender up to two slices ahead.
+fn stream_ahead(slice: u64) -> Result<Plan, BuildError> {
+    let ids =
+        |input: &[u64], output: &[u64]| BufferSizeIds { input: input.to_vec(), output: output.to_vec() };
+    let shape = CollectiveShape::custom_v(vec![ids(&[5], &[]), ids(&[], &[5])]);
+    let mut p = Program::new(ProgramOptions::new("stream_ahead_v", shape))?;
+    let slot = p.sized_scratch(1, &[5])?.whole();
+    let (there, back) = (p.memory_channel(0, 1)?, p.memory_channel(1, 0)?);
+    (0..2).try_for_each(|_| p.signal(back, 0, DataSync::Before))?;
+    p.sized_pipeline(slice, 5, |p| {
+        p.wait(there, 0, DataSync::After)?;
+        p.put(there, slot, p.input(0)?.whole(), 0)?;
+        p.signal(there, 0, DataSync::Before)?;
+        p.wait(back, 0, DataSync::After)?;
+        p.copy(p.output(1)?.whole(), slot, 0)?;
+        p.signal(back, 0, DataSync::Before)
+    })?;
+    (0..2).try_for_each(|_| p.wait(there, 0, DataSync::After))?;
+    p.finish()
+}
+
 /// Bytes by size id in one launch; a third are none.
 fn extents(plan: &Plan, turn: u64) -> BTreeMap<u64, u64> {
     let ids = plan.ranks.iter().filter_map(|rank| rank.size_ids.as_ref());
@@ -263,12 +284,49 @@ fn slices_share_the_scratch_of_a_chunk_that_is_larger() {
     .unwrap();
 }
 
+#[test]
+fn proven_slices_share_as_much_scratch_as_they_need() {
+    for (plan, rooms) in [(stream(64), [64, 128]), (stream_ahead(64), [128, 256])] {
+        let plan = VerifiedPlan::new(plan.unwrap(), &Options::default()).unwrap();
+        in_process(2, &context(), |comm| {
+            for room in rooms {
+                let options = PrepareOptions { scratch_chunk_bytes: Some(room) };
+                let prepared = comm.prepare_with(&plan, options)?;
+                (0..40).try_for_each(|turn| launch(comm, &prepared, turn))?;
+            }
+            comm.barrier()
+        })
+        .unwrap();
+    }
+}
+
+/// Two slices ahead need room for two: with one, or three, slices would be overwritten before they are read.
+#[test]
+fn slices_that_would_meet_are_refused() {
+    let plan = stream_ahead(64).unwrap();
+    let proof = VerifiedPlan::new(plan.clone(), &Options::default()).unwrap();
+    for room in [64, 192] {
+        let found = outcomes_of(&plan, |comm| {
+            comm.prepare_with(&proof, PrepareOptions { scratch_chunk_bytes: Some(room) })
+        });
+        assert_eq!(found.len(), 2);
+        for error in found {
+            let text = format!("1000 bytes does not fit the {room}");
+            assert!(error.to_string().contains(&text), "{error}");
+        }
+    }
+}
+
 /// What becomes of a launch of `plan` with 1000 bytes for each id, and room for so many.
 fn outcomes(plan: &Plan, room: u64) -> Vec<Error> {
-    let outcomes = std::sync::Mutex::new(Vec::new());
     let options = PrepareOptions { scratch_chunk_bytes: Some(room) };
+    outcomes_of(plan, |comm| comm.prepare_unverified_with(plan, &Repairs::default(), options))
+}
+
+fn outcomes_of(plan: &Plan, prepare: impl Fn(&Communicator) -> Result<PreparedPlan> + Sync) -> Vec<Error> {
+    let outcomes = std::sync::Mutex::new(Vec::new());
     let _ = in_process(plan.n_ranks(), &context(), |comm| {
-        let prepared = comm.prepare_unverified_with(plan, &Repairs::default(), options)?;
+        let prepared = prepare(comm)?;
         let memory = comm.alloc::<u8>(8000)?;
         let ids = plan.ranks[comm.rank() as usize].size_ids.as_ref().unwrap();
         let extents = ids.input.iter().chain(&ids.output).map(|id| (*id, 1000)).collect();

@@ -60,6 +60,18 @@ pub(super) struct Contract {
     pub(super) sizes: Option<Sizes>,
     /// None without a proof.
     pub(super) shareable: ShareableAreas,
+    /// Slices of sized pipelines that may share scratch.
+    pub(super) reused_slices: ReusedSlices,
+}
+
+/// What is known of slices that share scratch.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum ReusedSlices {
+    /// Nothing: without a proof, any number may.
+    #[default]
+    Unknown,
+    /// See [`Report::reused_slices`](warpway_plan::verify::Report::reused_slices).
+    Proven(Option<u64>),
 }
 
 /// What the plans of a communicator share.
@@ -130,6 +142,7 @@ impl PlanExecutor {
             fold_roles: report.fold_roles.clone(),
             sizes: report.sizes.clone(),
             shareable: report.shareable_areas,
+            reused_slices: ReusedSlices::Proven(report.reused_slices),
         };
         self.set_up(plan.plan(), contract, options)
     }
@@ -164,7 +177,12 @@ impl PlanExecutor {
         let refused = |why: LayoutError| {
             Error::from(ExecutionError::Refused { plan: plan.name.clone(), why: why.to_string() })
         };
-        let geometry = Geometry::new(plan).with_scratch_chunk(options.scratch_chunk_bytes).map_err(refused);
+        let geometry = Geometry::new(plan);
+        let geometry = match contract.reused_slices {
+            ReusedSlices::Unknown => geometry,
+            ReusedSlices::Proven(slices) => geometry.with_reused_slices(slices),
+        };
+        let geometry = geometry.with_scratch_chunk(options.scratch_chunk_bytes).map_err(refused);
         let scratch_chunk = geometry.as_ref().ok().and_then(Geometry::scratch_chunk).unwrap_or(0);
         // What it does not use, it does not share.
         let used = geometry.as_ref().map_or_else(|_| ShareableAreas::default(), scratch::used);

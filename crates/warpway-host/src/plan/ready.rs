@@ -99,15 +99,6 @@ impl Prepared {
                 ChunkTable::new(*owner, plan, &rows, element).map_err(|why| failed(why.to_string()))?;
         }
         tables[rank as usize] = own.1;
-        let room = self.geometry.scratch_chunk().unwrap_or(0);
-        let largest = tables.iter().map(ChunkTable::largest_of_scratch).max().unwrap_or(0);
-        if self.contract.sizes.is_some() && largest > room {
-            // Slices of a pipeline would meet in the scratch, which the proof knows nothing about.
-            return Err(failed(format!(
-                "a chunk of {largest} bytes does not fit the {room} bytes that each scratch chunk has; prepare it \
-                 with larger ones"
-            )));
-        }
         let payload = launch.packets.payload();
         let request = LayoutRequest {
             sizes: MessageSizes::Sized(&tables),

@@ -128,7 +128,8 @@ pub enum LayoutError {
     /// A chunk of the message does not fit its place in scratch of fixed size.
     #[error(
         "a chunk of {bytes} bytes does not fit the {room} bytes that each scratch chunk has; only raw data of \
-         pipelines over single chunks, in slices that divide the room, may be larger"
+         pipelines over single chunks may be larger, where the room holds as many whole slices as the proof asks for; \
+         prepare it with larger ones"
     )]
     Reused {
         /// Bytes of the chunk.

@@ -13,6 +13,9 @@ pub struct Geometry {
     pub(super) facts: Arc<Facts>,
     /// Cs of plans with sized chunks, once it is agreed.
     pub(super) scratch_chunk: Option<u64>,
+    /// Slices of which scratch chunks must hold a multiple if they are smaller than the message's; `None`: they must
+    /// not be.
+    pub(super) reused_slices: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -52,7 +55,13 @@ impl Geometry {
             scratch: ScratchUse::of(plan),
             writes: [BufferKind::Input, BufferKind::Output].map(|buffer| writes(plan, buffer)),
         };
-        Self { facts: Arc::new(facts), scratch_chunk: None }
+        Self { facts: Arc::new(facts), scratch_chunk: None, reused_slices: Some(1) }
+    }
+
+    /// What has been proven of slices that share scratch: [`Report::reused_slices`](crate::verify::Report::reused_slices).
+    /// Without it nothing is taken care of but that slices divide the room.
+    pub fn with_reused_slices(self, slices: Option<u64>) -> Self {
+        Self { reused_slices: slices, ..self }
     }
 
     /// The layout of one message.

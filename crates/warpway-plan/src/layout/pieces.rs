@@ -156,9 +156,13 @@ impl MessageLayout {
         // In reuse mode the verifier has checked the slices, and proves nothing about larger chunks. Counts come
         // unseen: packets of a later slice would look like those of an earlier one, and members of a group, which
         // begin anywhere in the chunk, would meet.
+        let proven = |slice: u64| {
+            let slices = self.geometry.reused_slices;
+            slices.and_then(|n| slice.checked_mul(n)).is_some_and(|window| room.is_multiple_of(window))
+        };
         let fits = |slice: u64| {
             let counted = matches!(self.grid, Grid::Sized(_));
-            !counted || (room.is_multiple_of(slice) && group.is_none() && reference.form == Form::Raw)
+            !counted || (proven(slice) && group.is_none() && reference.form == Form::Raw)
         };
         if reference.size > 1 || !slice.is_some_and(fits) {
             return Err(LayoutError::Reused { bytes, room });

@@ -139,7 +139,7 @@ impl Geometry {
                 (half / chunks).checked_ilog2().map_or(0, |log| 1 << log).max(unit)
             }
         };
-        Ok(Self { scratch_chunk: Some(room), facts: self.facts })
+        Ok(Self { scratch_chunk: Some(room), ..self })
     }
 
     /// Step from one scratch chunk to the next, where it does not depend on the message.

@@ -135,11 +135,6 @@ impl ChunkTable {
         placed.chain(self.scratch.iter().copied())
     }
 
-    /// Bytes of the largest scratch chunk.
-    pub fn largest_of_scratch(&self) -> u64 {
-        self.scratch.iter().copied().max().unwrap_or(0)
-    }
-
     pub(super) fn chunk(&self, buffer: BufferKind, chunk: u64) -> Option<Extent> {
         self.list(buffer).get(usize::try_from(chunk).ok()?).copied()
     }

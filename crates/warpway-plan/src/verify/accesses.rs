@@ -1,6 +1,6 @@
 //! What a step reads and writes: references resolved, cut to the piece of the step.
 
-use super::extent::{Extent, piece};
+use super::extent::{Extent, Slice, piece};
 use super::trace::{Step, Trace};
 use crate::ir::{Action, BufferKind, ChannelType, DataKind, DataOperation, Form, Reference};
 
@@ -54,6 +54,21 @@ impl Trace<'_> {
         }
     }
 
+    /// After how many slices those of `reference` come back to the same bytes, if they do: see `window.rs`.
+    pub(super) fn window_of(
+        &self,
+        data: &DataOperation,
+        reference: &Reference,
+        buffer: BufferKind,
+        form: Form,
+    ) -> Option<u64> {
+        let comes_back = buffer == BufferKind::Scratch
+            && form == Form::Raw
+            && data.group.is_none()
+            && reference.size() == 1;
+        self.window.filter(|_| comes_back)
+    }
+
     /// Appends the accesses of a step to `out`, item by item, reads before writes. Nothing for synchronisation.
     pub(super) fn accesses(&self, block: usize, step: &Step<'_>, out: &mut Vec<Access>) {
         let Action::Data(data) = step.action else { return };
@@ -70,7 +85,12 @@ impl Trace<'_> {
                 };
                 let switch = matches!(reference, Reference::Switch { .. });
                 for target in self.targets(block, data, reference) {
-                    if let Some(extent) = piece(&self.scale, data, step.slice, reference, target) {
+                    let slice =
+                        step.slice.map(|slice| match self.window_of(data, reference, target.1, form) {
+                            Some(slices) => Slice { iteration: slice.iteration % slices, ..slice },
+                            None => slice,
+                        });
+                    if let Some(extent) = piece(&self.scale, data, slice, reference, target) {
                         out.push(Access {
                             extent,
                             mode,

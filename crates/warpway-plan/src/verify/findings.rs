@@ -36,6 +36,8 @@ pub(super) struct Findings {
     pub(super) fold_roles: FoldRoles,
     /// As far as it was examined.
     shareable_areas: Option<ShareableAreas>,
+    /// See [`Report::reused_slices`].
+    pub(super) reused_slices: Option<u64>,
 }
 
 impl Findings {
@@ -68,6 +70,11 @@ impl Findings {
     /// True if the plan is rejected already.
     pub(super) fn has_errors(&self) -> bool {
         !self.errors.is_empty()
+    }
+
+    /// True if something could not be decided.
+    pub(super) fn is_inconclusive(&self) -> bool {
+        self.inconclusive
     }
 
     /// True if there is an error of one of these rules.
@@ -141,6 +148,7 @@ impl Findings {
             verdict,
             roundings: self.roundings,
             fold_roles: self.fold_roles,
+            reused_slices: self.reused_slices.filter(|_| accepted),
             shareable_areas: self.shareable_areas.filter(|_| accepted).unwrap_or_default(),
             repairs: if accepted { self.repairs } else { Repairs::default() },
             sizes: accepted.then_some(sizes),

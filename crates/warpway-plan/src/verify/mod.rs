@@ -9,6 +9,7 @@
 //! | `references.rs`, `geometry.rs` | numbers and chunks that mean something: V2 |
 //! | `sizes.rs`, `slack.rs` | which sizes are run, and what they prove; how far pipelines can run ahead |
 //! | `scale.rs`, `extent.rs` | positions inside chunks that hold for every size |
+//! | `window.rs` | whether slices of chunks that are larger than their scratch may share it |
 //! | `trace.rs`, `accesses.rs` | the plan unrolled; what a step touches |
 //! | `schedule.rs`, `packets_ready.rs` | one run with maximal progress |
 //! | `explore.rs`, `deadlock.rs` | other orders, and why blocks stay blocked: V4 |
@@ -67,6 +68,7 @@ mod trace;
 mod values;
 mod verified;
 mod walk;
+mod window;
 mod writers;
 
 pub use fold_roles::{FoldRole, FoldRoles};
@@ -94,6 +96,9 @@ pub fn verify(plan: &Plan, options: &Options<'_>) -> Report {
         let strict = Options { profile: Profile::Strict, ..options.clone() };
         let (repaired, _) = examine(plan, &strict, &findings.repairs);
         findings.adopt(repaired);
+    }
+    if !findings.has_errors() {
+        findings.reused_slices = window::reused_slices(plan, options, &findings.repairs);
     }
     findings.into_report(plan, sizes)
 }

@@ -24,6 +24,10 @@ pub struct Report {
     /// The scratch that an accepted plan may share with other plans; for executors.
     #[serde(skip)]
     pub shareable_areas: ShareableAreas,
+    /// Of plans with sized chunks: scratch chunks may be smaller than the message's if they hold a multiple of this many
+    /// slices of their pipelines, which then share them. Absent: they may not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reused_slices: Option<u64>,
     /// What the executor adds to an accepted plan; empty under the strict profile.
     #[serde(serialize_with = "repairs", skip_serializing_if = "Repairs::is_empty")]
     pub repairs: Repairs,

@@ -17,7 +17,7 @@ use crate::layout::{Geometry, LayoutError, LayoutRequest, MessageLayout, Message
 use crate::topology::Topology;
 
 /// Steps of pipelines beyond this are not run to cover how far they can run ahead of each other.
-const MOST_STEPS: u64 = 1 << 18;
+pub(super) const MOST_STEPS: u64 = 1 << 18;
 
 /// The runs of a plan, and what they prove.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ fn is_uniform(plan: &Plan) -> bool {
 }
 
 /// Steps of all pipelines if chunks are `multiple` times the largest slice.
-fn pipeline_steps(plan: &Plan, multiple: u64) -> u64 {
+pub(super) fn pipeline_steps(plan: &Plan, multiple: u64) -> u64 {
     let largest = pipelines(plan).map(|pipeline| pipeline.unit_size).max().unwrap_or(0);
     pipelines(plan).fold(0, |all: u64, pipeline| {
         let bytes = largest.saturating_mul(multiple).saturating_mul(pipeline.num_chunks);

@@ -180,7 +180,12 @@ impl<'t, 'p> Machine<'t, 'p> {
             } else {
                 self.carry(data, &from, read, &to)
             };
-            for side in &to {
+            let windows =
+                self.windows(data, item.destinations, |at| data.destination_form(item.first.1 + at));
+            for (side, window) in to.iter().zip(windows) {
+                if let Some(slices) = window {
+                    self.spoil(side, &cut, &runs, slices);
+                }
                 let (memory, first) = self.memory.locate(side.rank, side.buffer, side.form);
                 let first = first.saturating_add(side.index);
                 self.spent += memory.map_or(0, |m| m.write(first, &cut.piece(first), &runs));
@@ -227,6 +232,37 @@ impl<'t, 'p> Machine<'t, 'p> {
         sides
     }
 
+    /// For each side, after how many slices pipelines come back to its bytes.
+    fn windows(
+        &self,
+        data: &DataOperation,
+        references: &[Reference],
+        form: impl Fn(usize) -> Form,
+    ) -> Vec<Option<u64>> {
+        let mut windows = Vec::with_capacity(references.len());
+        for (at, reference) in references.iter().enumerate() {
+            let targets = self.trace.targets(self.at.0, data, reference);
+            let window = |(_, buffer)| self.trace.window_of(data, reference, buffer, form(at));
+            windows.extend(targets.into_iter().map(window));
+        }
+        windows
+    }
+
+    /// Forgets what other slices left in the bytes that are about to be written.
+    fn spoil(&mut self, side: &Side, cut: &Cut, runs: &[Run], slices: u64) {
+        let (memory, first) = self.memory.locate(side.rank, side.buffer, side.form);
+        let (Some(memory), true) = (memory, cut.slices > 1 && slices > 0) else { return };
+        let first = first.saturating_add(side.index);
+        let lost: Vec<Run> = runs.iter().map(|(chunks, _)| (chunks.clone(), Value::UNDEFINED)).collect();
+        let mut label = cut.label % slices;
+        while label < cut.slices {
+            if label != cut.label {
+                self.spent += memory.write(first, &Cut { label, ..*cut }.piece(first), &lost);
+            }
+            label += slices;
+        }
+    }
+
     /// Chunks are counted from the first of the item.
     fn read(&mut self, side: &Side, cut: &Cut) -> Vec<Run> {
         let mut runs = Vec::with_capacity(1);
@@ -242,7 +278,8 @@ impl<'t, 'p> Machine<'t, 'p> {
         let (Some(mut runs), Some(source)) = (read.into_iter().next(), from.first()) else {
             return Vec::new();
         };
-        let leaves = to.iter().any(|side| side.rank != source.rank);
+        // Another slice's bytes must not be taken for the read's own.
+        let leaves = self.trace.window.is_some() || to.iter().any(|side| side.rank != source.rank);
         for (chunks, value) in &mut runs {
             match *value {
                 Value::UNDEFINED if leaves => self.undefined(data, "moves", source, chunks),

@@ -112,6 +112,10 @@ impl fmt::Display for ReportText<'_> {
                 writeln!(f, "proven only for chunks of at most {most} bytes")?;
             }
         }
+        if let Some(slices) = self.report.reused_slices {
+            let each = if slices == 1 { "every slice".to_owned() } else { format!("every {slices} slices") };
+            writeln!(f, "scratch may be smaller than a chunk: pipelines may come back to it after {each}")?;
+        }
         repairs(&self.report.repairs).iter().try_for_each(|repair| writeln!(f, "the executor adds: {repair}"))
     }
 }

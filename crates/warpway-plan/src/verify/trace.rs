@@ -59,6 +59,8 @@ pub(super) struct Trace<'p> {
     pub(super) scale: Scale,
     /// What the executor is assumed to add; nothing in the first examination.
     pub(super) repairs: Repairs,
+    /// After how many slices those of a pipeline come back to the same raw scratch; `None`: never.
+    pub(super) window: Option<u64>,
     /// By number, rank after rank.
     pub(super) blocks: Vec<BlockTrace>,
     /// Block after block, in program order.
@@ -87,6 +89,7 @@ impl<'p> Trace<'p> {
             topology,
             scale,
             repairs: Repairs::default(),
+            window: None,
             blocks: Vec::new(),
             steps: Vec::new(),
             channels,

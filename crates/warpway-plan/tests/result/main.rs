@@ -11,3 +11,4 @@ mod pieces;
 mod program;
 #[path = "../support/shared_plans.rs"]
 mod shared_plans;
+mod slices;
