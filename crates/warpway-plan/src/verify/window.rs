@@ -60,7 +60,7 @@ fn holds(plan: &Plan, slices: u64, options: &Options<'_>, repairs: &Repairs) -> 
         return false;
     }
     let Some(scale) = Scale::new(plan, iterations) else { return false };
-    let Ok(mut trace) = Trace::new(&topology, scale, options.step_budget()) else { return false };
+    let Ok(mut trace) = Trace::new(&topology, scale, options.step_budget(plan)) else { return false };
     (trace.window, trace.repairs) = (Some(slices), repairs.clone());
     // What is not repaired yet will not be.
     let strict = Options { profile: Profile::Strict, ..options.clone() };
