@@ -122,6 +122,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
                 roundings: None,
                 fold_roles: verify::FoldRoles::default(),
                 shareable_areas: verify::ShareableAreas::default(),
+                reused_slices: None,
                 repairs: Repairs::default(),
                 sizes: None,
                 diagnostics,
