@@ -38,6 +38,14 @@ pub(super) fn check(
         return false;
     }
     let providers = Providers::of(trace, blocked);
+    // How blocks came to where they stand; only for the order that was followed.
+    let mut examples = None;
+    let mut reached = |stands: Vec<At>| match schedule.blocked.is_empty() {
+        true => Vec::new(),
+        false => {
+            examples.get_or_insert_with(|| Counterexamples::new(trace, schedule)).reached(stands.into_iter())
+        }
+    };
     let mut waits_for: BTreeMap<usize, Vec<At>> = BTreeMap::new();
     for (&block, &(step, blocker)) in blocked {
         let mut who = providers.of_blocker(trace, block, blocker);
@@ -54,19 +62,21 @@ pub(super) fn check(
                 _ => true,
             };
             if shared {
-                findings.push(missing(trace, blocked, (block, step), blocker));
+                let found = missing(trace, blocked, (block, step), blocker);
+                let steps = match findings.has_enough_of(found.rule.0) {
+                    true => Vec::new(),
+                    false => reached(vec![(block, step)]),
+                };
+                findings.push(found.schedule(steps));
             }
         }
         waits_for.insert(block, who);
     }
     let circles = circles(&waits_for);
-    // How the circle came about; only for the order that was followed.
-    let examples =
-        (!circles.is_empty() && !schedule.blocked.is_empty()).then(|| Counterexamples::new(trace, schedule));
     for circle in circles {
         let stands = circle.iter().filter_map(|(block, _)| Some((*block, blocked.get(block)?.0)));
-        let reached = examples.as_ref().map_or_else(Vec::new, |examples| examples.reached(stands));
-        findings.push(cyclic(trace, blocked, &circle).schedule(reached));
+        let steps = reached(stands.collect());
+        findings.push(cyclic(trace, blocked, &circle).schedule(steps));
     }
     true
 }

@@ -58,6 +58,12 @@ fn too_few_signals() {
         "rank 1 tb 0 op 7 waits for signal 2 on memory channel 0->1 #0, but only 1 are sent"
     );
     assert_eq!(found.hint, "add a signal on rank 0, or drop the wait");
+    // How it comes to stand there.
+    let steps = [
+        "rank 0 tb 0 op 0 `rlxsignal` on memory channel 0->1 #0",
+        "rank 1 tb 0 op 1 `rlxwait` on memory channel 0->1 #0",
+    ];
+    assert_eq!(found.schedule, steps);
 }
 
 #[test]
