@@ -13,14 +13,19 @@ use super::{File, print, print_json};
 
 /// Show what a plan contains
 #[derive(Args)]
-#[command(after_long_help = "Exit code: 0, or 3 if the file is no plan.")]
+#[command(after_long_help = "\
+In the list of operations `i`, `o` and `s` are the input, output and scratch of the rank itself
+unless another is named, and `[2..4]` the chunks 2 and 3. `rank 1#1` is the second channel to
+rank 1.
+
+Exit code: 0, or 3 if the file is no plan.")]
 pub(super) struct Arguments {
     #[command(flatten)]
     file: File,
     /// List the operations of this rank
     #[arg(long)]
     rank: Option<u32>,
-    /// Only those of this block of the rank
+    /// Only those of this block of the rank; needs --rank
     #[arg(long, requires = "rank")]
     block: Option<u32>,
     /// Print the summary as one JSON object

@@ -12,8 +12,9 @@ use crate::size;
 /// Prove that a plan ends, is free of races and computes what it claims
 #[derive(Args)]
 #[command(after_long_help = "\
-The profile `default` warns about what MSCCL++ programs commonly do and Warpway repairs when it runs them;
-`strict` makes it errors. For the target `mscclpp`, which repairs nothing, only strict counts.
+The profile `default` warns about what MSCCL++ programs commonly do and Warpway repairs when it
+runs them; `strict` makes it errors. For the target `mscclpp`, which repairs nothing, only strict
+counts. docs/plan-rules.md lists the rules.
 
 Exit code:
   0  accepted; warnings are allowed

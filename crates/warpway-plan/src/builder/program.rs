@@ -122,7 +122,12 @@ impl ProgramOptions {
 /// |---|---|
 /// | buffers | [`Program::input`], [`output`](Program::output), [`scratch`](Program::scratch); [`Buffer::chunk`] |
 /// | who does it | a block number, or a [`ThreadBlockGroup`](crate::ThreadBlockGroup) whose members share the bytes |
-/// | what is done | the operations of [`Program`], one method each |
+/// | data moves | `copy`, `put`, `get`; on a port channel `put_with_signal`, `put_with_signal_and_flush` |
+/// | data is joined | `reduce`, `read_reduce` |
+/// | as packets | `copy_packets`, `put_packets`, `read_put_packets`, `reduce_packets`, `unpack_packets` |
+/// | through the switch | `switch_channel`; `switch_reduce`, `switch_broadcast`, `switch_broadcast_packets` |
+/// | between ranks | `memory_channel`, `port_channel`; `signal`, `wait`, `signal_relaxed`, `wait_relaxed`, `flush` |
+/// | between blocks | `barrier`; `semaphore`, `acquire`, `release` |
 /// | loops | [`Program::pipeline`] |
 /// | where it was said | the caller's line, or [`Program::set_location`] for other languages |
 ///
@@ -191,7 +196,8 @@ impl Program {
         self.buffer("output", rank, BufferKind::Output)
     }
 
-    /// A new region of a rank's scratch, behind the earlier ones.
+    /// A new region of a rank's scratch, behind the earlier ones. Its chunks are as large as those of the input and
+    /// output (less under `reuse_resources`); room for the flags of packets is the executor's to add.
     ///
     /// # Errors
     /// [`BuildProblem::RankOutOfRange`]; [`BuildProblem::SizeIdCount`] in a sized program.
@@ -231,7 +237,8 @@ impl Program {
         Ok(Buffer { rank, kind, offset: 0, size: self.buffer_size(rank, kind) })
     }
 
-    /// A new memory channel of `owner` to `peer`. The k-th one from a to b pairs with the k-th one from b to a.
+    /// A new memory channel of `owner` to `peer`. The k-th one from a to b pairs with the k-th one from b to a: where
+    /// two ranks share several links, as in a ring of two, make both ends of each together.
     ///
     /// # Errors
     /// [`BuildProblem::RankOutOfRange`].

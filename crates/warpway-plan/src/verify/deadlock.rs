@@ -182,11 +182,13 @@ fn missing(trace: &Trace<'_>, blocked: &Stuck, at: At, blocker: Blocker) -> Diag
     let diagnostic = match blocker {
         Blocker::Signal { channel, number } => {
             let owner = trace.channels[channel as usize].peer;
-            let message = format!(
-                "{place} waits for signal {number} on {}, but only {} are sent",
-                sender_name(trace, channel),
-                number - 1
-            );
+            let sent = match number - 1 {
+                0 => "none is".to_owned(),
+                1 => "only 1 is".to_owned(),
+                some => format!("only {some} are"),
+            };
+            let channel = sender_name(trace, channel);
+            let message = format!("{place} waits for signal {number} on {channel}, but {sent} sent");
             let hint = format!("add a signal on rank {owner}, or drop the wait");
             Diagnostic::error(402, message).hint(hint)
         }

@@ -55,7 +55,7 @@ fn too_few_signals() {
     let found = breaks(402, &all_gather(), &strict(), |plan| drop(block(plan, 0, 0).remove(6)));
     assert_eq!(
         found.message,
-        "rank 1 tb 0 op 7 waits for signal 2 on memory channel 0->1 #0, but only 1 are sent"
+        "rank 1 tb 0 op 7 waits for signal 2 on memory channel 0->1 #0, but only 1 is sent"
     );
     assert_eq!(found.hint, "add a signal on rank 0, or drop the wait");
     // How it comes to stand there.

@@ -29,13 +29,14 @@ const ROUNDS: u64 = 3;
 /// (always awaited to be 0; the exit code is 1 otherwise).
 #[derive(Args)]
 #[command(after_long_help = "\
-A size is that of the larger of a rank's two buffers, rounded up to chunks of whole alignment units. GB/s is
-size / median time (algorithm bandwidth); the bus bandwidth counts what each link carries, as nccl-tests does:
-allreduce 2(n-1)/n; allgather, reducescatter and alltoall (n-1)/n.
+A size is that of the larger of a rank's two buffers, rounded up to chunks of whole alignment
+units. GB/s is size / median time (algorithm bandwidth); the bus bandwidth counts what each link
+carries, as nccl-tests does: allreduce 2(n-1)/n; allgather, reducescatter and alltoall (n-1)/n.
 
-Inputs are whole numbers so small that their folds are exact in any order: a right result has one possible bit
-pattern. Plans of no known collective (`test`, `custom`) and plans with sized chunks have nothing to be checked
-against here and are refused; so are averages over a number of ranks that is no power of two.
+Inputs are whole numbers so small that their folds are exact in any order: a right result has one
+possible bit pattern. Plans of no known collective (`test`, `custom`) and plans with sized chunks
+have nothing to be checked against here and are refused; so are averages over a number of ranks
+that is no power of two.
 
 Examples:
   warpway bench plan allreduce.json
