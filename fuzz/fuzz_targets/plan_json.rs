@@ -1,7 +1,9 @@
-//! Plans as JSON: whole files, lists of operations in a plan that is right otherwise, and edits of a plan.
+//! Plans as JSON: whole files, lists of operations in a plan that is right otherwise, and edits of a plan. What can be read
+//! is verified as well.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use warpway_plan::verify::{Options, verify};
 use warpway_plan::{Plan, ReadError, Style};
 
 /// A plan with each kind of table; the operations stand between its two parts.
@@ -50,6 +52,8 @@ fn check(file: &[u8]) {
                 let again = Plan::from_json(text.as_bytes()).expect("what was written can be read");
                 assert_eq!(again.plan, read.plan);
             }
+            // Any plan may be given; few steps, so that many are.
+            verify(&read.plan, &Options { max_steps: 1 << 10, ..Options::default() });
         }
         Err(ReadError::NoPlan { errors, .. }) => {
             assert!((1..=100).contains(&errors.len()));
