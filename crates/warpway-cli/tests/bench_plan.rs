@@ -108,7 +108,7 @@ fn what_cannot_be_measured_is_refused_with_the_reason() {
         (missing, &[], 1, "no/such/plan.json"),
         (Path::new("-"), &[], 1, "name a file"),
         (&good.0, &["--root", "2"], 1, "--root 2: the plan has 2 ranks"),
-        (&good.0, &["--bytes", "0"], 1, "the size is 0"),
+        (&good.0, &["--bytes", "0"], 2, "at least one byte"),
         (&good.0, &["--type", "float12"], 2, "float12"),
         (&good.0, &["--transport", "tcp"], 2, "tcp"),
         (&good.0, &["--bytes", "1025G"], 2, "1025G"),

@@ -241,7 +241,7 @@ impl Error {
                 GaveUp::Failed(failure) => failure.culprit,
                 GaveUp::TimedOut | GaveUp::PeerLeft => e.site.peer,
             },
-            Self::Execution(ExecutionError::Step { source, .. }) => source.culprit(),
+            Self::Execution(ExecutionError::Step { cause, .. }) => cause.culprit(),
             other => other.peer(),
         }
     }

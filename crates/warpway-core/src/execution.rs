@@ -83,7 +83,7 @@ pub enum ExecutionError {
         bytes: u64,
     },
     /// An operation failed while the plan ran.
-    #[error("rank {rank}, {place} of plan {plan:?}: {source}")]
+    #[error("rank {rank}, {place} of plan {plan:?}: {cause}")]
     Step {
         /// This rank.
         rank: u32,
@@ -91,8 +91,8 @@ pub enum ExecutionError {
         plan: String,
         /// The operation.
         place: StepPlace,
-        /// What happened.
-        source: Box<Error>,
+        /// What happened; part of the message, and so no source of its own.
+        cause: Box<Error>,
     },
 }
 
@@ -127,7 +127,7 @@ impl ExecutionError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Launch { .. } => ErrorCode::InvalidUsage,
-            Self::Step { source, .. } => source.code(),
+            Self::Step { cause, .. } => cause.code(),
             _ => ErrorCode::ExecutorError,
         }
     }
@@ -141,7 +141,7 @@ impl ExecutionError {
             Self::Launch { .. } => "plan.launch",
             Self::Size { .. } => "plan.size",
             Self::PeerBuffer { .. } => "plan.peer_buffer",
-            Self::Step { source, .. } => source.id(),
+            Self::Step { cause, .. } => cause.id(),
         }
     }
 
@@ -151,7 +151,7 @@ impl ExecutionError {
             Self::Disagreement { peer, .. }
             | Self::Difference { peer, .. }
             | Self::PeerBuffer { peer, .. } => Some(*peer),
-            Self::Step { source, .. } => source.peer(),
+            Self::Step { cause, .. } => cause.peer(),
             Self::Refused { .. } | Self::Launch { .. } | Self::Size { .. } => None,
         }
     }

@@ -219,7 +219,7 @@ fn a_rank_that_does_not_come_is_named() {
         assert_eq!(error.code(), ErrorCode::Timeout, "{}: {error}", plan.name);
         assert_eq!(error.culprit(), Some(1), "{}: {error}", plan.name);
         let wait = match error {
-            Error::Execution(ExecutionError::Step { source, .. }) => source,
+            Error::Execution(ExecutionError::Step { cause, .. }) => cause,
             other => other,
         };
         let Error::Wait(wait) = wait else { panic!("{}: {error}", plan.name) };

@@ -235,7 +235,9 @@ fn listing(plan: &Plan, rank: u32, only: Option<u32>) -> anyhow::Result<String> 
         if only.is_some_and(|only| only != number) {
             continue;
         }
-        let _ = writeln!(text, "rank {rank}, block {number}: {} operations", block.operations.len());
+        let count = block.operations.len();
+        let operations = if count == 1 { "operation" } else { "operations" };
+        let _ = writeln!(text, "rank {rank}, block {number}: {count} {operations}");
         for (index, operation) in (0..).zip(&block.operations) {
             let inner =
                 (0..).zip(body(operation)).map(|(inner, o)| (OpPath { index, inner: Some(inner) }, o));

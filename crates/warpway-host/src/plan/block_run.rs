@@ -179,7 +179,7 @@ impl Run<'_> {
         let Some(place) = program.places.get(at) else { return error };
         let place = StepPlace { iteration, ..*place };
         let (rank, plan) = (self.launched.rank, self.plan.to_owned());
-        ExecutionError::Step { rank, plan, place, source: Box::new(error) }.into()
+        ExecutionError::Step { rank, plan, place, cause: Box::new(error) }.into()
     }
 }
 

@@ -151,7 +151,8 @@ impl Prepared {
             block_bytes: 0,
             data_type: launch.data_type,
             reduce_op: self.reduce_op,
-            packet_payload: launch.packets.payload(),
+            // Of plans without packets it means nothing, so ranks need not agree.
+            packet_payload: if self.geometry.uses_packets() { launch.packets.payload() } else { 0 },
             input: buffer(&launch.input, &publications[0]),
             output: buffer(&launch.output, &publications[1]),
             areas: 0,

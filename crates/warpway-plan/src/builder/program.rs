@@ -241,7 +241,7 @@ impl Program {
     /// two ranks share several links, as in a ring of two, make both ends of each together.
     ///
     /// # Errors
-    /// [`BuildProblem::RankOutOfRange`].
+    /// [`BuildProblem::RankOutOfRange`]; [`BuildProblem::Duplicate`] for a channel of a rank to itself.
     #[track_caller]
     pub fn memory_channel(&mut self, owner: u32, peer: u32) -> Result<MemoryChannel, BuildError> {
         let index = self.add_channel("memory_channel", Via::Memory, owner, peer)?;
@@ -251,7 +251,7 @@ impl Program {
     /// A new port channel of `owner` to `peer`. The k-th one from a to b pairs with the k-th one from b to a.
     ///
     /// # Errors
-    /// [`BuildProblem::RankOutOfRange`].
+    /// [`BuildProblem::RankOutOfRange`]; [`BuildProblem::Duplicate`] for a channel of a rank to itself.
     #[track_caller]
     pub fn port_channel(&mut self, owner: u32, peer: u32) -> Result<PortChannel, BuildError> {
         let index = self.add_channel("port_channel", Via::Port, owner, peer)?;
@@ -269,6 +269,7 @@ impl Program {
         let at = self.context(name, owner, None);
         self.check_rank(&at, owner)?;
         self.check_rank(&at, peer)?;
+        at.require(owner != peer, || BuildProblem::Duplicate { what: "rank", number: peer })?;
         Ok(self.ranks[owner as usize].add_channel(via, peer))
     }
 

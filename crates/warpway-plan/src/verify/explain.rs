@@ -182,7 +182,8 @@ impl Explain<'_, '_, '_> {
             (505, format!("flush the channel, or wait for an answer of the peer, before the {second}"))
         } else if ranks.0 != ranks.1 {
             let hint = format!(
-                "signal from rank {} after the {first}, with a nop between, and wait on rank {} before the {second}, with a nop between",
+                "signal from rank {} after the {first}, with a nop between, and wait on rank {} before the {second}, with a nop \
+                 between; if they are not meant to touch the same bytes, check the chunk numbers",
                 ranks.0, ranks.1
             );
             (503, hint)

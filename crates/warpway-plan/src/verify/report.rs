@@ -344,6 +344,12 @@ impl fmt::Display for Diagnostic {
     /// One line: rule, places, message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.rule)?;
+        // Many messages begin with the place themselves.
+        if let [place] = &self.places[..]
+            && self.message.starts_with(&format!("{place} "))
+        {
+            return write!(f, ": {}", self.message);
+        }
         for (at, place) in self.places.iter().enumerate() {
             write!(f, "{} {place}", if at == 0 { "" } else { "," })?;
         }

@@ -38,6 +38,7 @@ fn x11_ranks_exist() {
     assert_eq!(problem(p.output(2)), bad);
     assert_eq!(problem(p.scratch(2, 1)), bad);
     assert_eq!(problem(p.memory_channel(0, 2)), bad);
+    assert_eq!(problem(p.port_channel(1, 1)), BuildProblem::Duplicate { what: "rank", number: 1 });
     assert_eq!(problem(p.memory_channel(2, 0)), bad);
     assert_eq!(problem(p.port_channel(0, 2)), bad);
     assert_eq!(problem(p.semaphore(2, 0)), bad);

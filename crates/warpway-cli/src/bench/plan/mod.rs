@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     /// The plan, a file that every rank reads
     file: PathBuf,
     /// Message sizes; suffixes K, M, G
-    #[arg(long, default_value = "1K,64K,1M", value_delimiter = ',', value_parser = super::bytes)]
+    #[arg(long, default_value = "1K,64K,1M", value_delimiter = ',', value_parser = some_bytes)]
     bytes: Vec<u64>,
     /// Type of the elements: float32, float16, bfloat16, int32, float8_e4m3fn, …
     #[arg(long = "type", value_name = "TYPE", default_value = "float32")]
@@ -155,6 +155,14 @@ fn measure(
         session.barrier().wait()?;
     }
     Ok(())
+}
+
+/// A size of at least one byte.
+fn some_bytes(text: &str) -> Result<u64, String> {
+    match super::bytes(text)? {
+        0 => Err("a message has at least one byte".to_owned()),
+        bytes => Ok(bytes),
+    }
 }
 
 /// Of a message's bytes, what each link carries.
