@@ -4,6 +4,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use warpway::core::execution::ExecutionError;
+use warpway::core::memory::Access;
+use warpway::core::transport::Transport;
 use warpway::core::wait::GaveUp;
 use warpway::plan::{Plan, Repairs, testing};
 use warpway::{
@@ -185,7 +187,12 @@ fn buffers_that_do_not_lie_as_the_plan_says_are_refused_before_anything_is_launc
         refused(&apart, memory.view_of(0, 64), memory.view_of(64, 64), "128")?;
         refused(&apart, memory.view_of(0, 6), memory.view_of(64, 12), "4-byte elements")?;
         refused(&within, memory.view_of(0, 64), memory.view_of(4, 64), "byte 0 of the input")?;
+        // A part beyond its view has no size that a message could have.
+        let part = memory.view_of(0, 64).part(32, 64);
         let prepared = comm.prepare_unverified(&apart, &Repairs::default())?;
+        let error =
+            prepared.run(&PlanLaunch::new(part, memory.view_of(64, 128), DataType::Int32)).unwrap_err();
+        assert_eq!(error.id(), "mem.bounds", "{error}");
         let beyond = PlanLaunch::new(memory.view_of(1000, 64), memory.view_of(0, 128), DataType::Int32);
         assert_eq!(prepared.run(&beyond).unwrap_err().id(), "mem.bounds");
         // Nothing has happened: the communicator works.
@@ -224,5 +231,50 @@ fn a_rank_that_does_not_come_is_named() {
         };
         let Error::Wait(wait) = wait else { panic!("{}: {error}", plan.name) };
         assert!(matches!(wait.reason, GaveUp::TimedOut));
+    }
+}
+
+/// Found before the launch is announced: the communicator works on.
+#[test]
+fn memory_that_peers_cannot_map_is_refused_before_anything_is_launched() {
+    let plan = testing::all_gather_put(2).unwrap();
+    in_process(2, &context(), |comm| {
+        let prepared = comm.prepare_unverified(&plan, &Repairs::default())?;
+        let memory = comm.alloc::<u8>(1024)?;
+        let (core, peer) = (comm.core(), 1 - comm.rank());
+        let sent = core.send_memory(memory.memory(), peer, 5)?;
+        let theirs = core.recv_memory(peer, 5)?.wait(comm.bootstrap_deadline())?;
+        sent.wait(comm.bootstrap_deadline())?;
+        let region = comm.context().host().allocate::<u8>(1024)?.region().cloned().unwrap();
+        let remote = core.register_memory(region, Transport::Ethernet.into(), Access::ALL)?;
+        for (output, text) in
+            [(&theirs, "memory of another rank"), (&remote, "not registered for shared memory")]
+        {
+            let output = BufferView::new(output, 0, 128);
+            let error = prepared.run(&PlanLaunch::new(memory.view_of(0, 64), output, DataType::Int32));
+            let error = error.unwrap_err();
+            assert_eq!(error.id(), "plan.launch", "{error}");
+            assert!(error.to_string().contains(text), "{error}");
+            assert!(error.to_string().contains(&format!("rank {peer} uses the output")), "{error}");
+        }
+        prepared.run(&PlanLaunch::new(memory.view_of(0, 64), memory.view_of(64, 128), DataType::Int32))?;
+        comm.barrier()
+    })
+    .unwrap();
+}
+
+#[test]
+fn other_repairs_are_named() {
+    let plan = testing::all_gather_put(2).unwrap();
+    let found = errors(2, 60, |comm| {
+        let all = Repairs::all(Vec::new());
+        let repairs = if comm.rank() == 0 { Repairs::default() } else { all };
+        comm.prepare_unverified(&plan, &repairs).map(drop)
+    });
+    for error in found {
+        let error = error.unwrap().to_string();
+        for repair in ["an opening handshake", "a flush at its end", "a closing handshake"] {
+            assert_eq!(error.matches(repair).count(), 1, "{error}");
+        }
     }
 }

@@ -83,11 +83,19 @@ impl fmt::Display for Announced {
             bytes => write!(f, " with scratch chunks of {bytes} bytes")?,
         }
         match self.identity.shares {
-            [false, false] => Ok(()),
-            [true, false] => f.write_str(", proven to share its raw scratch"),
-            [false, true] => f.write_str(", proven to share its packet scratch"),
-            [true, true] => f.write_str(", proven to share its scratch"),
+            [false, false] => {}
+            [true, false] => f.write_str(", proven to share its raw scratch")?,
+            [false, true] => f.write_str(", proven to share its packet scratch")?,
+            [true, true] => f.write_str(", proven to share its scratch")?,
         }
+        for (bit, repair) in
+            [(4, "an opening handshake"), (2, "a flush at its end"), (1, "a closing handshake")]
+        {
+            if self.identity.repairs & bit != 0 {
+                write!(f, ", with {repair}")?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -108,10 +116,12 @@ mod tests {
         let long = Announced { identity, refused: false, name: format!("{}é", "x".repeat(59)) };
         assert_eq!(Announced::from_bytes(&long.to_bytes()).name, "x".repeat(59));
         let text = "plan \"ring\" (0001020304050607) with scratch chunks of 1099511627776 bytes, proven to share its \
-                    packet scratch";
+                    packet scratch, with an opening handshake, with a closing handshake";
         assert_eq!(short.to_string(), text);
-        let fixed =
-            Announced { identity: Identity { scratch_chunk: 0, shares: [false; 2], ..identity }, ..short };
+        let fixed = Announced {
+            identity: Identity { scratch_chunk: 0, shares: [false; 2], repairs: 0, ..identity },
+            ..short
+        };
         assert_eq!(fixed.to_string(), "plan \"ring\" (0001020304050607)");
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use warpway_core::execution::ExecutionError;
+use warpway_core::transport::Transport;
 use warpway_core::{Error, Result};
 use warpway_plan::{
     Alias, BufferKind, ChunkTable, Extent, LayoutError, LayoutRequest, MessageSizes, RankPlan, SizeRows,
@@ -14,6 +15,7 @@ use super::executor::lock;
 use super::prepared::{Compiled, Prepared, Ready, SizeKey};
 use super::record::LaunchRecord;
 use super::request::{BufferView, PlanLaunch};
+use super::roles::Roles;
 use super::rows;
 use super::waiting::Waiting;
 
@@ -34,8 +36,9 @@ impl Prepared {
             if launch.sizes.is_some() {
                 return Err(self.usage("it has no sized chunks, so a launch brings no rows".into()));
             }
-            let compiled = self.compiled(launch)?;
+            // Before sizes: those of a part that goes beyond its view mean nothing.
             self.check_memory(launch)?;
+            let compiled = self.compiled(launch)?;
             self.check_alias(launch, compiled.layout.alias(rank))?;
             return Ok(Ready::Compiled(compiled));
         };
@@ -145,12 +148,26 @@ impl Prepared {
         Ok(compiled)
     }
 
-    /// Buffers must be memory from their first byte to their last.
+    /// Buffers must be memory from their first byte to their last, and peers must be able to map those they touch.
     fn check_memory(&self, launch: &PlanLaunch<'_>) -> Result<()> {
         let PlanLaunch { input, output, .. } = launch;
-        for (name, view) in [("input", input), ("output", output)] {
+        let Roles { input_users, output_users, .. } = &self.roles;
+        for (name, view, users) in [("input", input, input_users), ("output", output, output_users)] {
             if !view.check()? {
                 return Err(self.usage(format!("the {name} has {} bytes and no memory", view.bytes)));
+            }
+            let (Some(memory), Some(user)) = (view.memory(), users.first()) else { continue };
+            if view.bytes > 0 && !memory.is_local() {
+                return Err(self.usage(format!(
+                    "rank {user} uses the {name}, which is memory of another rank: bring memory that this rank has \
+                     registered"
+                )));
+            }
+            if view.bytes > 0 && !memory.transports().has(Transport::SharedMemory) {
+                return Err(self.usage(format!(
+                    "rank {user} uses the {name}, which is not registered for shared memory: register it for that \
+                     transport, too"
+                )));
             }
         }
         let (name, result) = self.result(launch);
