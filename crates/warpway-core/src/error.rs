@@ -13,6 +13,7 @@ use crate::communicator::ExchangeError;
 use crate::config::ConfigError;
 use crate::connection::ConnectionError;
 use crate::execution::ExecutionError;
+use crate::gpu::GpuError;
 use crate::health::Failure;
 use crate::launch::LaunchError;
 use crate::memory::MemoryError;
@@ -151,6 +152,9 @@ pub enum Error {
     /// The operating system.
     #[error(transparent)]
     System(#[from] SystemError),
+    /// A GPU, its driver or a kernel for it.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
     /// Absent hardware or feature.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
@@ -183,6 +187,7 @@ impl Error {
             Self::Wait(e) => e.code(),
             Self::Trace(e) => e.code(),
             Self::System(_) => ErrorCode::SystemError,
+            Self::Gpu(e) => e.code(),
             Self::Failed(f) => f.code(),
             Self::Internal { .. } => ErrorCode::InternalError,
         }
@@ -204,6 +209,7 @@ impl Error {
             Self::Wait(e) => e.id(),
             Self::Trace(e) => e.id(),
             Self::System(_) => "system",
+            Self::Gpu(e) => e.id(),
             Self::Unavailable(_) => "unavailable",
             Self::Failed(f) => f.id(),
             Self::Internal { .. } => "internal",

@@ -16,6 +16,7 @@ pub mod error;
 pub mod execution;
 pub mod fifo;
 mod futex;
+pub mod gpu;
 pub mod health;
 pub mod launch;
 pub mod memory;

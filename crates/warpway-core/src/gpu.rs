@@ -1,0 +1,90 @@
+//! What can go wrong with a GPU. The engines that drive one are other crates; their errors meet the others here.
+
+use crate::error::ErrorCode;
+
+/// A GPU's driver, its memory or a kernel for it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GpuError {
+    /// A call of the driver failed.
+    #[error("{what}: {call} failed: {name} ({code}): {text}{}", advice(.hint))]
+    Driver {
+        /// What was being done, with its sizes and its device.
+        what: String,
+        /// The function.
+        call: &'static str,
+        /// What it returned.
+        code: u32,
+        /// The driver's name for it.
+        name: String,
+        /// The driver's words.
+        text: String,
+        /// What the user may do about it, if anything is known.
+        hint: Option<&'static str>,
+    },
+    /// A kernel does not compile.
+    #[error("{name} does not compile for {architecture}:\n{log}")]
+    Compile {
+        /// The program.
+        name: String,
+        /// `sm_90` and the like.
+        architecture: String,
+        /// The compiler's words, each with the line that it is about.
+        log: String,
+    },
+    /// A device that is not the one needed, or that lacks what is asked for.
+    #[error("{what}: device {device}: {why}{}", advice(.hint))]
+    Device {
+        /// What was being done.
+        what: String,
+        /// The ordinal.
+        device: i32,
+        /// What is wrong with it.
+        why: String,
+        /// What the user may do about it, if anything is known.
+        hint: Option<&'static str>,
+    },
+    /// More blocks than can be resident at the same time: they could wait for each other for ever.
+    #[error(
+        "{kernel}: {blocks} blocks of {threads} threads cannot be resident on device {device}: \
+         at most {limit} can, of which {taken} are taken by other kernels; launch fewer blocks"
+    )]
+    Residency {
+        /// The kernel.
+        kernel: String,
+        /// The device's ordinal.
+        device: i32,
+        /// Blocks asked for.
+        blocks: u64,
+        /// Threads of each.
+        threads: u64,
+        /// Blocks of this kind that the device holds.
+        limit: u64,
+        /// Of them, taken by kernels that may wait for peers.
+        taken: u64,
+    },
+}
+
+fn advice(hint: &Option<&'static str>) -> String {
+    hint.map(|hint| format!("; {hint}")).unwrap_or_default()
+}
+
+impl GpuError {
+    /// The numeric code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Driver { .. } => ErrorCode::SystemError,
+            Self::Compile { .. } | Self::Device { .. } | Self::Residency { .. } => ErrorCode::InvalidUsage,
+        }
+    }
+
+    /// A stable id.
+    pub fn id(&self) -> &'static str {
+        match self {
+            Self::Driver { .. } => "gpu.driver",
+            Self::Compile { .. } => "gpu.compile",
+            Self::Device { .. } => "gpu.device",
+            Self::Residency { .. } => "gpu.residency",
+        }
+    }
+}
