@@ -1,0 +1,43 @@
+//! Where the shared object is, and whether it is the one that belongs to this build.
+
+use std::path::PathBuf;
+
+/// A number made from the sources (build.rs). The shared object carries it too.
+pub(crate) const BUILD: &str = env!("FAKE_CUDA_BUILD");
+
+/// The shared object that was built together with the calling test.
+///
+/// # Panics
+/// If it is not beside the running program, or comes from other sources.
+pub fn library() -> PathBuf {
+    let program = std::env::current_exe().expect("the path of this program");
+    // Tests run from `deps`, binaries and examples from beside it, documentation tests from the compiler's folder.
+    let folders =
+        program.ancestors().skip(1).take(3).flat_map(|folder| [folder.to_owned(), folder.join("deps")]);
+    let built = option_env!("OUT_DIR")
+        .map(|out| PathBuf::from(out).ancestors().nth(3).expect("a profile").join("deps"));
+    let tried: Vec<PathBuf> = folders.chain(built).map(|folder| folder.join("libfake_cuda.so")).collect();
+    let Some(path) = tried.iter().find(|path| is_ours(path)) else {
+        panic!(
+            "no libfake_cuda.so of build {BUILD}; cargo builds it for crates that depend on warpway-fake-driver; tried {tried:?}"
+        );
+    };
+    path.clone()
+}
+
+/// Whether the file carries our number. It is searched for as bytes: loading a stranger would run its initialisers.
+fn is_ours(path: &PathBuf) -> bool {
+    let marker = format!("fake-cuda-build={BUILD};");
+    std::fs::read(path)
+        .is_ok_and(|bytes| bytes.windows(marker.len()).any(|window| window == marker.as_bytes()))
+}
+
+/// What [`is_ours`] looks for; `fake_cuda_build` returns it, so that it is in the file.
+pub(crate) const MARKER: &std::ffi::CStr = {
+    match std::ffi::CStr::from_bytes_with_nul(
+        concat!("fake-cuda-build=", env!("FAKE_CUDA_BUILD"), ";\0").as_bytes(),
+    ) {
+        Ok(marker) => marker,
+        Err(_) => c"",
+    }
+};
