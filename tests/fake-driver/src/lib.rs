@@ -1,8 +1,7 @@
 //! A CUDA driver in host memory: a shared object with the functions of `libcuda.so.1` that Warpway uses, so that
 //! allocation, sharing between processes, capture, launches and every failure can be tested without a GPU.
 //!
-//! It is not an emulator: kernels are names in a text, a few of which do something ([`Fake`] lists them). It keeps
-//! the driver's books: what is alive, what belongs to whom, what may be called when, and which error says so.
+//! It is not an emulator: kernels are names in a text, a few of which do something. It keeps the driver's books: what is alive, what belongs to whom, what may be called when, and which error says so.
 //!
 //! # How a test uses it
 //!
@@ -23,6 +22,32 @@
 //! assert_eq!(fake.live().total(), 0);
 //! ```
 //!
+//! # Modules and kernels
+//!
+//! An image is a text that ends with a zero:
+//!
+//! ```text
+//! fake module
+//! arch 90
+//! function fill_u32 parameters=8,4,8 registers=24 threads=1024 shared=0
+//! global warpway_errors 256
+//! ```
+//!
+//! Without `arch` it loads on every device. A parameter has so many bytes, and is aligned as its size is, up to 8
+//! (`64@16` says otherwise). Launches are checked against registers, threads and shared memory, and written down
+//! ([`Fake::launches`]) when they are executed. These functions do something besides:
+//!
+//! | name | parameters | what it does |
+//! |---|---|---|
+//! | `fill_u32` | pointer, u32 value, u64 count | writes the value so often |
+//! | `copy_bytes` | to, from, u64 count | copies |
+//! | `add_u64` | pointer, u64 value | adds atomically, release |
+//! | `wait_u64` | pointer, u64 value, u64 milliseconds | waits until the word is at least the value, acquire |
+//! | `trap` | | fails: `CUDA_ERROR_LAUNCH_FAILED`, and the context is poisoned |
+//!
+//! They check what they touch as hardware does: memory that is alive, aligned, open to the device by its access bits or
+//! by peer access. Else the context is poisoned with `CUDA_ERROR_ILLEGAL_ADDRESS` or `CUDA_ERROR_MISALIGNED_ADDRESS`.
+//!
 //! # What is unlike the real driver
 //!
 //! * Device addresses are never given out twice, and the host cannot touch what lies there (it faults, as it should):
@@ -30,6 +55,7 @@
 //! * Each stream has a thread, so work is asynchronous. A graph replays its work in the order of capture.
 //! * Objects are numbers that are looked up: a wrong or destroyed handle is `CUDA_ERROR_INVALID_HANDLE`, where the
 //!   real driver may crash.
+//! * Waits give up after a minute with `CUDA_ERROR_LAUNCH_TIMEOUT`.
 //! * IPC handles name a descriptor of the exporting process. When that process has ended, they cannot be opened.
 
 #![allow(

@@ -1,14 +1,4 @@
-//! Modules: texts that say which functions and variables there are.
-//!
-//! ```text
-//! fake module
-//! arch 90
-//! function fill_u32 parameters=8,4,8 registers=24 threads=1024 shared=0
-//! global warpway_errors 256
-//! ```
-//!
-//! Sizes of parameters are bytes, each aligned as its size is, up to 8 (`64@16` says otherwise). Without `arch` it runs
-//! on every device. Functions are described by their names unless the fake knows them ([`super::kernel`]).
+//! Modules: texts that say which functions and variables there are. The crate's page describes them.
 
 use std::collections::BTreeMap;
 

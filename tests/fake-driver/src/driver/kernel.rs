@@ -1,12 +1,4 @@
-//! The functions that do something. Others are only written down.
-//!
-//! | name | parameters | what it does |
-//! |---|---|---|
-//! | `fill_u32` | pointer, u32 value, u64 count | writes the value so often |
-//! | `copy_bytes` | to, from, u64 count | copies |
-//! | `add_u64` | pointer, u64 value | adds atomically, release |
-//! | `wait_u64` | pointer, u64 value, u64 milliseconds | waits until the word is at least the value, acquire |
-//! | `trap` | | ends as a kernel that failed: `CUDA_ERROR_LAUNCH_FAILED`, and the context is poisoned |
+//! The functions that do something; the crate's page lists them. Others are only written down.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
