@@ -1,7 +1,8 @@
 //! A CUDA driver in host memory: a shared object with the functions of `libcuda.so.1` that Warpway uses, so that
 //! allocation, sharing between processes, capture, launches and every failure can be tested without a GPU.
 //!
-//! It is not an emulator: kernels are names in a text, a few of which do something. It keeps the driver's books: what is alive, what belongs to whom, what may be called when, and which error says so.
+//! It is not an emulator: kernels are names in a text, a few of which do something. It keeps the driver's books: what is
+//! alive, what belongs to whom, what may be called when, and which error says so.
 //!
 //! # How a test uses it
 //!
@@ -56,7 +57,10 @@
 //! * Objects are numbers that are looked up: a wrong or destroyed handle is `CUDA_ERROR_INVALID_HANDLE`, where the
 //!   real driver may crash.
 //! * Waits give up after a minute with `CUDA_ERROR_LAUNCH_TIMEOUT`.
-//! * IPC handles name a descriptor of the exporting process. When that process has ended, they cannot be opened.
+//! * IPC handles name a descriptor of the exporting process. When that process has ended, they cannot be opened. Memory of
+//!   a device that the opening process does not see is refused, by handle and by descriptor.
+//! * Which calls break a capture besides those that the manual names is assumed: allocating, freeing, pinning,
+//!   registering, and asking or waiting for an event do; virtual memory management and modules do not.
 
 #![allow(
     clippy::unwrap_used,

@@ -41,3 +41,30 @@ pub(crate) const MARKER: &std::ffi::CStr = {
         Err(_) => c"",
     }
 };
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::{MARKER, is_ours, library};
+
+    #[test]
+    fn only_the_shared_object_of_this_build_is_ours() {
+        let (ours, stale) =
+            (library(), std::env::temp_dir().join(format!("stale-{}.so", std::process::id())));
+        assert!(is_ours(&ours));
+        assert!(!is_ours(&PathBuf::from("/nowhere/libfake_cuda.so")));
+        // As if one source had been different.
+        let mut bytes = std::fs::read(&ours).unwrap();
+        let marker = MARKER.to_bytes();
+        let places: Vec<usize> =
+            (0..bytes.len() - marker.len()).filter(|at| bytes[*at..].starts_with(marker)).collect();
+        for at in places {
+            bytes[at + marker.len() - 2] ^= 1;
+        }
+        std::fs::write(&stale, bytes).unwrap();
+        let answer = is_ours(&stale);
+        std::fs::remove_file(&stale).unwrap();
+        assert!(!answer);
+    }
+}

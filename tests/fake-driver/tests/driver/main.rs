@@ -1,4 +1,10 @@
 //! What the fake does, asked through the table of functions that programs use. One process per test (`cargo nextest`).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "what cannot be done ends the test, with its place"
+)]
 
 mod device;
 mod fault;

@@ -113,9 +113,9 @@ fn launches_are_checked_and_written_down() {
     );
     assert_eq!((&seen[0].arguments, seen[0].cooperative, seen[1].cooperative), (&area, false, true));
 
-    let mut size = area.len();
-    let mut extra: [*mut c_void; 5] =
-        [1 as *mut c_void, area.as_mut_ptr().cast(), 2 as *mut c_void, (&raw mut size).cast(), null_mut()];
+    // The other way to pass parameters: names that are small numbers, each with its value.
+    let (mut size, name) = (area.len(), std::ptr::without_provenance_mut::<c_void>);
+    let mut extra = [name(1), area.as_mut_ptr().cast(), name(2), (&raw mut size).cast(), name(0)];
     ok!(driver, cuLaunchKernel(mine, 1, 1, 1, 1, 1, 1, 0, stream, null_mut(), extra.as_mut_ptr()));
     ok!(driver, cuStreamSynchronize(stream));
     assert_eq!(fake.launches()[0].arguments, area);

@@ -48,9 +48,7 @@ impl Owner {
         let text = self.ask("handle");
         let bytes: Vec<u8> =
             (0..64).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect();
-        let mut handle = CUipcMemHandle::default();
-        handle.reserved = std::array::from_fn(|at| bytes[at] as c_char);
-        handle
+        CUipcMemHandle { reserved: std::array::from_fn(|at| bytes[at] as c_char) }
     }
 }
 
@@ -96,6 +94,10 @@ fn owner() {
             "free" => {
                 ok!(driver, cuMemFree(pointer));
                 "freed".to_owned()
+            }
+            "allocate" => {
+                allocate(driver, 100);
+                "allocated".to_owned()
             }
             other => panic!("{other}"),
         };
@@ -154,6 +156,9 @@ fn handles_that_lead_nowhere_are_refused() {
     enter(driver, 1);
     assert_eq!(owner.ask("free"), "freed");
     assert_eq!(opened(driver, handle, 1), Err(CUDA_ERROR_MAP_FAILED), "freed");
+    // The new memory has the descriptor that the handle names.
+    assert_eq!(owner.ask("allocate"), "allocated");
+    assert_eq!(opened(driver, handle, 1), Err(CUDA_ERROR_MAP_FAILED), "other memory");
     drop(owner);
     assert_eq!(opened(driver, handle, 1), Err(CUDA_ERROR_MAP_FAILED), "the owner has ended");
 }
