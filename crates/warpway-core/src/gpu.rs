@@ -1,5 +1,7 @@
 //! What can go wrong with a GPU. The engines that drive one are other crates; their errors meet the others here.
 
+use std::time::Duration;
+
 use crate::error::ErrorCode;
 
 /// A GPU's driver, its memory or a kernel for it.
@@ -44,6 +46,16 @@ pub enum GpuError {
         /// What the user may do about it, if anything is known.
         hint: Option<&'static str>,
     },
+    /// Work on a device did not end in time.
+    #[error("{what}: device {device} was not done after {:.3} s; it goes on, and what it uses must be kept", .elapsed.as_secs_f64())]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// The ordinal.
+        device: i32,
+        /// Time spent.
+        elapsed: Duration,
+    },
     /// More blocks than can be resident at the same time: they could wait for each other for ever.
     #[error(
         "{kernel}: {blocks} blocks of {threads} threads cannot be resident on device {device}: \
@@ -74,6 +86,7 @@ impl GpuError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Driver { .. } => ErrorCode::SystemError,
+            Self::Timeout { .. } => ErrorCode::Timeout,
             Self::Compile { .. } | Self::Device { .. } | Self::Residency { .. } => ErrorCode::InvalidUsage,
         }
     }
@@ -84,6 +97,7 @@ impl GpuError {
             Self::Driver { .. } => "gpu.driver",
             Self::Compile { .. } => "gpu.compile",
             Self::Device { .. } => "gpu.device",
+            Self::Timeout { .. } => "gpu.timeout",
             Self::Residency { .. } => "gpu.residency",
         }
     }

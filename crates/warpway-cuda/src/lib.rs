@@ -14,12 +14,30 @@
 //! | `driver.rs` | is there a driver; what does a failed call say |
 //! | `device.rs` | which GPUs there are, what they can do, who reaches whom |
 //! | `context.rs` | on whose behalf calls are made; peer access |
+//! | `residency.rs` | how much of a device is held by blocks that may wait |
 //! | `stream.rs`, `event.rs`, `graph.rs` | order and time of work on a device |
 //! | `module.rs` | kernels and how they are launched |
 //! | `memory/` | allocations that can be exported, pinned memory, pointers of other libraries |
 
+mod context;
 mod device;
 mod driver;
+mod event;
+mod graph;
+mod memory;
+mod module;
+mod residency;
+mod stream;
 
+pub use context::{Context, Entered};
 pub use device::{Architecture, GpuInfo, PciAddress, PeerLink};
 pub use driver::Driver;
+pub use event::Event;
+pub use graph::Graph;
+pub use memory::{
+    DeviceMemory, Foreign, ForeignKind, IPC_HANDLE_BYTES, ImportedMemory, PinnedMemory, copy, copy_from_host,
+    copy_to_host, fill,
+};
+pub use module::{Kernel, LaunchShape, Module};
+pub use residency::{Claim, Ledger, Residency};
+pub use stream::Stream;

@@ -1,0 +1,85 @@
+//! Copies and fills, in the order of a stream.
+
+use warpway_core::gpu::GpuError;
+
+use crate::stream::Stream;
+
+/// Copies `bytes` between any two addresses that the stream's device reaches, by the copy engine.
+///
+/// # Errors
+/// `gpu.driver`.
+///
+/// # Safety
+/// Both ranges must be valid until the copy is done, and not overlap.
+pub unsafe fn copy(stream: &Stream, destination: u64, source: u64, bytes: u64) -> Result<(), GpuError> {
+    let context = stream.context();
+    let _entered = context.enter()?;
+    // SAFETY: the caller answers for the ranges.
+    let result = unsafe {
+        (context.driver().table().cuMemcpyAsync)(destination, source, bytes as usize, stream.raw())
+    };
+    context.driver().check(context.doing(format_args!("copying {bytes} bytes")), "cuMemcpyAsync", result)
+}
+
+/// Copies plain values to a device. Returns when the host's copy may be changed, which may be before they have arrived.
+///
+/// # Errors
+/// `gpu.driver`.
+///
+/// # Safety
+/// The destination must be valid until the copy is done.
+pub unsafe fn copy_from_host<T: Copy>(
+    stream: &Stream,
+    destination: u64,
+    source: &[T],
+) -> Result<(), GpuError> {
+    let context = stream.context();
+    let _entered = context.enter()?;
+    let (at, bytes) = (source.as_ptr().cast(), size_of_val(source));
+    // SAFETY: the caller answers for the destination; pageable host memory is staged before the call returns.
+    let result =
+        unsafe { (context.driver().table().cuMemcpyHtoDAsync)(destination, at, bytes, stream.raw()) };
+    let what = context.doing(format_args!("copying {bytes} bytes to the device"));
+    context.driver().check(what, "cuMemcpyHtoDAsync", result)
+}
+
+/// Copies plain values from a device; they are there when the stream has been synchronised.
+///
+/// # Errors
+/// `gpu.driver`.
+///
+/// # Safety
+/// Both ranges must be valid until the copy is done, and any bytes be a valid `T`.
+pub unsafe fn copy_to_host<T: Copy>(
+    stream: &Stream,
+    destination: &mut [T],
+    source: u64,
+) -> Result<(), GpuError> {
+    let context = stream.context();
+    let _entered = context.enter()?;
+    let bytes = size_of_val(destination);
+    // SAFETY: the caller answers for both ranges.
+    let result = unsafe {
+        let at = destination.as_mut_ptr().cast();
+        (context.driver().table().cuMemcpyDtoHAsync)(at, source, bytes, stream.raw())
+    };
+    let what = context.doing(format_args!("copying {bytes} bytes from the device"));
+    context.driver().check(what, "cuMemcpyDtoHAsync", result)
+}
+
+/// Sets bytes of device memory.
+///
+/// # Errors
+/// `gpu.driver`.
+///
+/// # Safety
+/// The range must be valid until the fill is done.
+pub unsafe fn fill(stream: &Stream, destination: u64, value: u8, bytes: u64) -> Result<(), GpuError> {
+    let context = stream.context();
+    let _entered = context.enter()?;
+    // SAFETY: the caller answers for the range.
+    let result = unsafe {
+        (context.driver().table().cuMemsetD8Async)(destination, value, bytes as usize, stream.raw())
+    };
+    context.driver().check(context.doing(format_args!("filling {bytes} bytes")), "cuMemsetD8Async", result)
+}

@@ -1,0 +1,23 @@
+//! Memory of devices, and host memory that devices reach.
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `device.rs` | our own allocations: exportable where the driver can, else plain |
+//! | `mapping.rs` | physical memory at addresses, with permissions per device |
+//! | `import.rs` | memory of other processes |
+//! | `foreign.rs` | pointers of other libraries: what is behind them, and how it can be exported |
+//! | `pinned.rs` | host memory that kernels read and write |
+//! | `copy.rs` | copies and fills in stream order |
+
+mod copy;
+mod device;
+mod foreign;
+mod import;
+mod mapping;
+mod pinned;
+
+pub use copy::{copy, copy_from_host, copy_to_host, fill};
+pub use device::DeviceMemory;
+pub use foreign::{Foreign, ForeignKind};
+pub use import::{IPC_HANDLE_BYTES, ImportedMemory};
+pub use pinned::PinnedMemory;

@@ -1,0 +1,266 @@
+//! Compiled kernels, and how they are launched.
+
+use std::ffi::{CString, c_int, c_uint, c_void};
+use std::fmt;
+use std::sync::Arc;
+
+use warpway_core::gpu::GpuError;
+use warpway_cuda_sys::driver_types::{
+    CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+    CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, CU_FUNC_ATTRIBUTE_NUM_REGS, CUdeviceptr, CUfunction,
+    CUfunction_attribute_enum, CUmodule,
+};
+
+use crate::context::Context;
+use crate::residency::{Claim, Residency};
+use crate::stream::Stream;
+
+/// A loaded image. Cheap to clone; the last clone unloads it.
+#[derive(Clone)]
+pub struct Module(Arc<Loaded>);
+
+struct Loaded {
+    context: Context,
+    raw: CUmodule,
+}
+
+// SAFETY: module handles may be used by any thread.
+unsafe impl Send for Loaded {}
+// SAFETY: as above; the driver synchronises its calls.
+unsafe impl Sync for Loaded {}
+
+impl Module {
+    /// Loads a cubin, or PTX with a zero at its end.
+    ///
+    /// # Errors
+    /// `gpu.driver`, for an image of another architecture or a damaged one.
+    pub fn load(context: &Context, image: &[u8]) -> Result<Self, GpuError> {
+        let _entered = context.enter()?;
+        let mut raw: CUmodule = std::ptr::null_mut();
+        let load = context.driver().table().cuModuleLoadDataEx;
+        let (image_at, none) = (image.as_ptr().cast::<c_void>(), std::ptr::null_mut());
+        // SAFETY: writes one handle; the image is a whole ELF file, whose header says how long it is, or a text with
+        // a zero at its end.
+        let result = unsafe { load(&raw mut raw, image_at, 0, none, std::ptr::null_mut()) };
+        let what = context.doing(format_args!("loading an image of {} bytes", image.len()));
+        context.driver().check(what, "cuModuleLoadDataEx", result)?;
+        Ok(Self(Arc::new(Loaded { context: context.clone(), raw })))
+    }
+
+    /// A kernel, by the name in the image.
+    ///
+    /// # Errors
+    /// `gpu.driver` if there is none of that name.
+    pub fn kernel(&self, name: &str) -> Result<Kernel, GpuError> {
+        let Loaded { context, raw } = &*self.0;
+        let _entered = context.enter()?;
+        let text = CString::new(name).unwrap_or_default();
+        let mut function: CUfunction = std::ptr::null_mut();
+        // SAFETY: writes one handle; the name ends with a zero.
+        let result =
+            unsafe { (context.driver().table().cuModuleGetFunction)(&raw mut function, *raw, text.as_ptr()) };
+        let what = context.doing(format_args!("looking for kernel {name}"));
+        context.driver().check(what, "cuModuleGetFunction", result)?;
+        Ok(Kernel { module: self.clone(), raw: function, name: name.into() })
+    }
+
+    /// Address and bytes of a global variable.
+    ///
+    /// # Errors
+    /// `gpu.driver` if there is none of that name.
+    pub fn global(&self, name: &str) -> Result<(u64, u64), GpuError> {
+        let Loaded { context, raw } = &*self.0;
+        let _entered = context.enter()?;
+        let text = CString::new(name).unwrap_or_default();
+        let (mut address, mut bytes): (CUdeviceptr, usize) = (0, 0);
+        let get = context.driver().table().cuModuleGetGlobal;
+        // SAFETY: writes two numbers; the name ends with a zero.
+        let result = unsafe { get(&raw mut address, &raw mut bytes, *raw, text.as_ptr()) };
+        let what = context.doing(format_args!("looking for variable {name}"));
+        context.driver().check(what, "cuModuleGetGlobal", result)?;
+        Ok((address, bytes as u64))
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let Ok(_entered) = self.context.enter() else { return };
+        // SAFETY: loaded by `Module::load`; kernels keep the module.
+        let result = unsafe { (self.context.driver().table().cuModuleUnload)(self.raw) };
+        self.context.note("unloading an image", "cuModuleUnload", result);
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Module").field("device", &self.0.context.ordinal()).finish_non_exhaustive()
+    }
+}
+
+/// How many blocks of how many threads, in one dimension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaunchShape {
+    /// Blocks.
+    pub blocks: u32,
+    /// Threads of each.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory of each.
+    pub shared_bytes: u32,
+}
+
+impl LaunchShape {
+    /// Without dynamic shared memory.
+    pub fn new(blocks: u32, threads: u32) -> Self {
+        Self { blocks, threads, shared_bytes: 0 }
+    }
+}
+
+/// One kernel; keeps its module.
+#[derive(Clone)]
+pub struct Kernel {
+    module: Module,
+    raw: CUfunction,
+    name: Arc<str>,
+}
+
+// SAFETY: function handles may be used by any thread.
+unsafe impl Send for Kernel {}
+// SAFETY: as above; the driver synchronises its calls.
+unsafe impl Sync for Kernel {}
+
+impl Kernel {
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Registers of a thread.
+    ///
+    /// # Errors
+    /// `gpu.driver`.
+    pub fn registers(&self) -> Result<u32, GpuError> {
+        self.attribute(CU_FUNC_ATTRIBUTE_NUM_REGS).map(|value| value as u32)
+    }
+
+    /// Bytes of a thread that do not fit registers.
+    ///
+    /// # Errors
+    /// `gpu.driver`.
+    pub fn local_bytes(&self) -> Result<u32, GpuError> {
+        self.attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES).map(|value| value as u32)
+    }
+
+    /// Threads of a block at most.
+    ///
+    /// # Errors
+    /// `gpu.driver`.
+    pub fn max_threads(&self) -> Result<u32, GpuError> {
+        self.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK).map(|value| value as u32)
+    }
+
+    /// Permits launches with that much dynamic shared memory; beyond 48 KiB it must be asked for.
+    ///
+    /// # Errors
+    /// `gpu.driver` if the device has less.
+    pub fn allow_shared(&self, bytes: u32) -> Result<(), GpuError> {
+        let context = self.context();
+        let _entered = context.enter()?;
+        let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let set = context.driver().table().cuFuncSetAttribute;
+        // SAFETY: the handle lives.
+        let result = unsafe { set(self.raw, attribute, bytes.try_into().unwrap_or(c_int::MAX)) };
+        let what = context.doing(format_args!("asking for {bytes} bytes of shared memory for {}", self.name));
+        context.driver().check(what, "cuFuncSetAttribute", result)
+    }
+
+    /// Blocks of that shape that the device holds at the same time, if nothing else runs.
+    ///
+    /// # Errors
+    /// `gpu.driver`.
+    pub fn resident_blocks(&self, shape: LaunchShape) -> Result<u64, GpuError> {
+        let context = self.context();
+        let _entered = context.enter()?;
+        let mut each: c_int = 0;
+        let occupancy = context.driver().table().cuOccupancyMaxActiveBlocksPerMultiprocessor;
+        let threads = shape.threads.try_into().unwrap_or(c_int::MAX);
+        // SAFETY: writes one number; the handle lives.
+        let result = unsafe { occupancy(&raw mut each, self.raw, threads, shape.shared_bytes as usize) };
+        let what = context.doing(format_args!("asking how many blocks of {} fit", self.name));
+        context.driver().check(what, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result)?;
+        Ok(u64::from(each.max(0) as u32) * u64::from(context.info().multiprocessors))
+    }
+
+    /// Takes room on the device for blocks that wait for each other or for peers, as long as the value lives.
+    ///
+    /// # Errors
+    /// `gpu.residency` if they do not fit, `gpu.driver`.
+    pub fn reserve(&self, shape: LaunchShape) -> Result<Residency, GpuError> {
+        self.context().ledger().claim(&Claim {
+            kernel: &self.name,
+            blocks: shape.blocks.into(),
+            threads: shape.threads.into(),
+            limit: self.resident_blocks(shape)?,
+        })
+    }
+
+    /// Launches the kernel with one parameter, passed by value.
+    ///
+    /// # Errors
+    /// `gpu.driver`, for a shape that the device does not take; failures of the kernel itself come with later calls.
+    ///
+    /// # Safety
+    /// `P` must be laid out as the kernel's only parameter, and every address in it be valid for what the kernel
+    /// does with it until the launch has ended.
+    pub unsafe fn launch<P: Copy>(
+        &self,
+        stream: &Stream,
+        shape: LaunchShape,
+        parameters: &P,
+    ) -> Result<(), GpuError> {
+        let context = self.context();
+        let _entered = context.enter()?;
+        let LaunchShape { blocks, threads, shared_bytes } = shape;
+        let mut pointers = [std::ptr::from_ref(parameters).cast_mut().cast::<c_void>()];
+        let (one, none): (c_uint, *mut *mut c_void) = (1, std::ptr::null_mut());
+        // SAFETY: the caller answers for the parameter, which the driver copies before it returns.
+        let result = unsafe {
+            (context.driver().table().cuLaunchKernel)(
+                self.raw,
+                blocks,
+                one,
+                one,
+                threads,
+                one,
+                one,
+                shared_bytes,
+                stream.raw(),
+                pointers.as_mut_ptr(),
+                none,
+            )
+        };
+        let what = context.doing(format_args!("launching {} with {shape:?}", self.name));
+        context.driver().check(what, "cuLaunchKernel", result)
+    }
+
+    fn context(&self) -> &Context {
+        &self.module.0.context
+    }
+
+    fn attribute(&self, attribute: CUfunction_attribute_enum) -> Result<i32, GpuError> {
+        let context = self.context();
+        let _entered = context.enter()?;
+        let mut value: c_int = 0;
+        // SAFETY: writes one number; the handle lives.
+        let result =
+            unsafe { (context.driver().table().cuFuncGetAttribute)(&raw mut value, attribute, self.raw) };
+        let what = context.doing(format_args!("asking kernel {}", self.name));
+        context.driver().check(what, "cuFuncGetAttribute", result)?;
+        Ok(value)
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").field("name", &self.name).finish_non_exhaustive()
+    }
+}
