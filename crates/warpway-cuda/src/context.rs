@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpway_core::gpu::GpuError;
 use warpway_core::transport::{Device, DeviceKind};
-use warpway_cuda_sys::driver_types::{CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUcontext, CUdevice};
+use warpway_cuda_sys::driver_types::{
+    CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUDA_SUCCESS, CUcontext, CUdevice,
+};
 
 use crate::device::GpuInfo;
 use crate::driver::Driver;
@@ -89,6 +91,14 @@ impl Context {
             driver.check(self.doing("entering the context"), "cuCtxPushCurrent", result)?;
         }
         Ok(Entered { context: self, pushed, of_thread: PhantomData })
+    }
+
+    /// The same where nothing can be returned: a failure is noted, and the clean-up tried without.
+    pub(crate) fn enter_to_clean_up(&self) -> Option<Entered<'_>> {
+        // SAFETY: the context is retained by `self`.
+        let result = unsafe { (self.driver().table().cuCtxPushCurrent)(self.0.raw) };
+        self.note("entering the context to clean up", "cuCtxPushCurrent", result);
+        (result == CUDA_SUCCESS).then(|| Entered { context: self, pushed: true, of_thread: PhantomData })
     }
 
     /// Lets kernels and copies here touch all memory of `peer` made by plain allocations. Memory that is mapped piece

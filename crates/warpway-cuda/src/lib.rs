@@ -16,9 +16,10 @@
 //! | `context.rs` | on whose behalf calls are made; peer access |
 //! | `residency.rs` | how much of a device is held by blocks that may wait |
 //! | `stream.rs`, `event.rs`, `graph.rs` | order and time of work on a device |
-//! | `module.rs` | kernels and how they are launched |
+//! | `module.rs`, `arguments.rs` | kernels and how they are launched |
 //! | `memory/` | allocations that can be exported, pinned memory, pointers of other libraries |
 
+mod arguments;
 mod context;
 mod device;
 mod driver;
@@ -29,6 +30,7 @@ mod module;
 mod residency;
 mod stream;
 
+pub use arguments::Arguments;
 pub use context::{Context, Entered};
 pub use device::{Architecture, GpuInfo, PciAddress, PeerLink};
 pub use driver::Driver;

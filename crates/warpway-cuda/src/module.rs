@@ -11,6 +11,7 @@ use warpway_cuda_sys::driver_types::{
     CUfunction_attribute_enum, CUmodule,
 };
 
+use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::residency::{Claim, Residency};
 use crate::stream::Stream;
@@ -84,7 +85,7 @@ impl Module {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        let Ok(_entered) = self.context.enter() else { return };
+        let _entered = self.context.enter_to_clean_up();
         // SAFETY: loaded by `Module::load`; kernels keep the module.
         let result = unsafe { (self.context.driver().table().cuModuleUnload)(self.raw) };
         self.context.note("unloading an image", "cuModuleUnload", result);
@@ -203,26 +204,26 @@ impl Kernel {
         })
     }
 
-    /// Launches the kernel with one parameter, passed by value.
+    /// Launches the kernel. The driver copies the arguments before the call returns.
     ///
     /// # Errors
     /// `gpu.driver`, for a shape that the device does not take; failures of the kernel itself come with later calls.
     ///
     /// # Safety
-    /// `P` must be laid out as the kernel's only parameter, and every address in it be valid for what the kernel
-    /// does with it until the launch has ended.
-    pub unsafe fn launch<P: Copy>(
+    /// The arguments must be those of the kernel, in order and each of its parameter's layout, and every address in them
+    /// be valid for what the kernel does with it until the launch has ended.
+    pub unsafe fn launch<A: Arguments>(
         &self,
         stream: &Stream,
         shape: LaunchShape,
-        parameters: &P,
+        arguments: &A,
     ) -> Result<(), GpuError> {
         let context = self.context();
         let _entered = context.enter()?;
         let LaunchShape { blocks, threads, shared_bytes } = shape;
-        let mut pointers = [std::ptr::from_ref(parameters).cast_mut().cast::<c_void>()];
+        let mut pointers = arguments.addresses();
         let (one, none): (c_uint, *mut *mut c_void) = (1, std::ptr::null_mut());
-        // SAFETY: the caller answers for the parameter, which the driver copies before it returns.
+        // SAFETY: the caller answers for the arguments; `pointers` has one for each of the kernel's parameters.
         let result = unsafe {
             (context.driver().table().cuLaunchKernel)(
                 self.raw,

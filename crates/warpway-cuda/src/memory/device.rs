@@ -125,7 +125,7 @@ impl DeviceMemory {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if let Self::Plain { context, address, .. } = self {
-            let Ok(_entered) = context.enter() else { return };
+            let _entered = context.enter_to_clean_up();
             // SAFETY: allocated by `plain`. The driver waits for work that uses it.
             let result = unsafe { (context.driver().table().cuMemFree)(*address) };
             context.note("freeing memory", "cuMemFree", result);

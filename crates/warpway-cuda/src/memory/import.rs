@@ -116,7 +116,7 @@ impl ImportedMemory {
 impl Drop for Imported {
     fn drop(&mut self) {
         if let Self::Opened { context, address, .. } = self {
-            let Ok(_entered) = context.enter() else { return };
+            let _entered = context.enter_to_clean_up();
             // SAFETY: opened by `from_ipc_handle`.
             let result = unsafe { (context.driver().table().cuIpcCloseMemHandle)(*address) };
             context.note("closing an IPC handle", "cuIpcCloseMemHandle", result);

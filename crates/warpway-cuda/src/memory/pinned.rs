@@ -82,7 +82,7 @@ impl PinnedMemory {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let Ok(_entered) = self.context.enter() else { return };
+        let _entered = self.context.enter_to_clean_up();
         // SAFETY: allocated by `allocate`. The driver waits for work that uses it.
         let result = unsafe { (self.context.driver().table().cuMemFreeHost)(self.host.as_ptr().cast()) };
         self.context.note("freeing pinned host memory", "cuMemFreeHost", result);

@@ -1,0 +1,43 @@
+//! Arguments of kernels.
+
+use std::ffi::c_void;
+
+/// The most arguments of a launch.
+const MOST: usize = 8;
+
+/// A tuple of plain values, in the order of the kernel's parameters. Warpway's own kernels take one structure.
+pub trait Arguments {
+    /// Where each value lies, for as long as `self` is borrowed; null behind the last.
+    fn addresses(&self) -> [*mut c_void; 8];
+}
+
+macro_rules! tuples {
+    ($(($($name:ident $at:tt),*))*) => { $(
+        impl<$($name: Copy),*> Arguments for ($($name,)*) {
+            fn addresses(&self) -> [*mut c_void; 8] {
+                let mut all = [std::ptr::null_mut(); MOST];
+                $(
+                    all[$at] = std::ptr::from_ref(&self.$at).cast_mut().cast();
+                )*
+                all
+            }
+        }
+    )* };
+}
+
+tuples! {
+    (A 0)
+    (A 0, B 1)
+    (A 0, B 1, C 2)
+    (A 0, B 1, C 2, D 3)
+    (A 0, B 1, C 2, D 3, E 4)
+    (A 0, B 1, C 2, D 3, E 4, F 5)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
+}
+
+impl Arguments for () {
+    fn addresses(&self) -> [*mut c_void; 8] {
+        [std::ptr::null_mut(); MOST]
+    }
+}

@@ -1,0 +1,220 @@
+//! Contexts, streams, events, graphs, kernels.
+
+use std::time::Duration;
+
+use warpway_core::Deadline;
+use warpway_cuda::{
+    Architecture, Context, DeviceMemory, Driver, Event, LaunchShape, Module, Stream, copy_from_host,
+    copy_to_host, fill,
+};
+
+use super::{IMAGE, soon, start};
+
+#[test]
+fn devices_are_what_the_driver_says() {
+    let (_fake, driver, context) = start("devices=3,arch=90,sms=132,peers=0-1");
+    assert_eq!(driver.device_count().unwrap(), 3);
+    let devices = driver.devices().unwrap();
+    assert_eq!(devices.iter().map(|d| d.ordinal).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(devices[1].architecture, Architecture { major: 9, minor: 0 });
+    assert_eq!(devices[1].architecture.to_string(), "sm_90");
+    assert_eq!(context.info().multiprocessors, 132);
+    assert!(devices.iter().all(|d| devices.iter().filter(|other| other.uuid == d.uuid).count() == 1));
+    assert!(driver.peer_link(0, 1).unwrap().access && driver.peer_link(1, 1).unwrap().atomics);
+    assert!(!driver.peer_link(0, 2).unwrap().access);
+    let error = driver.device(3).unwrap_err().to_string();
+    assert!(
+        error.contains("opening device 3: cuDeviceGet failed: CUDA_ERROR_INVALID_DEVICE (101)"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_old_driver_and_none_are_unavailable() {
+    let fake = fake_cuda::Fake::open();
+    fake.set("version=11080");
+    let error = Driver::open(fake.path()).unwrap_err();
+    assert_eq!(error.id(), "unavailable");
+    assert!(error.to_string().contains("supports CUDA 11.8, 12.0 is needed"), "{error}");
+    let error = Driver::open("/nowhere/libcuda.so.1".as_ref()).unwrap_err().to_string();
+    assert!(error.contains("WARPWAY_CUDA_DRIVER"), "{error}");
+    // Something else of that name.
+    let error = Driver::open("libm.so.6".as_ref()).unwrap_err().to_string();
+    assert!(error.contains("has no cuInit"), "{error}");
+}
+
+#[test]
+fn entering_nests_and_comes_back() {
+    let (fake, driver, first) = start("devices=2");
+    let second = Context::primary(&driver, 1).unwrap();
+    assert_eq!(Context::current_device(&driver).unwrap(), None);
+    {
+        let _a = first.enter().unwrap();
+        assert_eq!(Context::current_device(&driver).unwrap(), Some(0));
+        {
+            let _b = second.enter().unwrap();
+            let _again = second.enter().unwrap();
+            assert_eq!(Context::current_device(&driver).unwrap(), Some(1));
+        }
+        assert_eq!(Context::current_device(&driver).unwrap(), Some(0));
+    }
+    assert_eq!(Context::current_device(&driver).unwrap(), None);
+    drop((first, second));
+    assert_eq!(fake.live().total(), 0);
+}
+
+#[test]
+fn kernels_are_launched_with_their_parameters() {
+    let (fake, _, context) = start("devices=1,sms=4");
+    let stream = Stream::new(&context).unwrap();
+    let module = Module::load(&context, IMAGE).unwrap();
+    let kernel = module.kernel("add_u64").unwrap();
+    assert_eq!(kernel.registers().unwrap(), 16);
+    assert!(module.kernel("nothing").unwrap_err().to_string().contains("looking for kernel nothing"));
+    let (address, bytes) = module.global("counter").unwrap();
+    assert_eq!(bytes, 8);
+    // SAFETY: the variable has eight bytes.
+    unsafe { fill(&stream, address, 3, 8).unwrap() };
+    // SAFETY: the kernel's parameters, and a word that it may change.
+    unsafe { kernel.launch(&stream, LaunchShape::new(3, 128), &(address, 5u64)).unwrap() };
+    let mut word = [0u64];
+    // SAFETY: as above; synchronised before it is read.
+    unsafe { copy_to_host(&stream, &mut word, address).unwrap() };
+    stream.synchronize(soon()).unwrap();
+    assert_eq!(word, [0x0303_0303_0303_0308]);
+    let launches = fake.launches();
+    assert_eq!(launches.len(), 1);
+    let bytes: Vec<u8> = address.to_le_bytes().into_iter().chain(5u64.to_le_bytes()).collect();
+    assert_eq!(launches[0].arguments, bytes);
+    // SAFETY: refused by its shape.
+    let error = unsafe { kernel.launch(&stream, LaunchShape::new(1, 2048), &(address, 5u64)) }.unwrap_err();
+    assert!(
+        error.to_string().contains("launching add_u64 with LaunchShape { blocks: 1, threads: 2048"),
+        "{error}"
+    );
+    let error = Module::load(&context, b"no image\0").unwrap_err().to_string();
+    assert!(error.contains("loading an image of 9 bytes (device 0): cuModuleLoadDataEx failed"), "{error}");
+    drop((kernel, module, stream, context));
+    assert_eq!(fake.live().total(), 0);
+}
+
+#[test]
+fn blocks_that_wait_are_counted_on_the_whole_device() {
+    let (_fake, _, context) = start("devices=1,sms=4");
+    let module = Module::load(&context, IMAGE).unwrap();
+    let kernel = module.kernel("fill_u32").unwrap();
+    let shape = LaunchShape::new(1, 1024);
+    let limit = kernel.resident_blocks(shape).unwrap();
+    assert!(limit >= 4);
+    let all = kernel.reserve(LaunchShape { blocks: limit as u32, ..shape }).unwrap();
+    let error = kernel.reserve(shape).unwrap_err();
+    assert_eq!(error.id(), "gpu.residency");
+    assert!(
+        error.to_string().contains(&format!("at most {limit} can, of which {limit} are taken")),
+        "{error}"
+    );
+    drop(all);
+    drop(kernel.reserve(shape).unwrap());
+}
+
+#[test]
+fn waits_end_at_their_deadline_and_the_work_goes_on() {
+    let (_fake, _, context) = start("devices=1");
+    let (stream, other) = (Stream::new(&context).unwrap(), Stream::new(&context).unwrap());
+    let word = DeviceMemory::allocate(&context, 8, &[]).unwrap();
+    // SAFETY: eight bytes that live to the end of the test.
+    unsafe { copy_from_host(&other, word.address(), &[0u64]).unwrap() };
+    other.synchronize(soon()).unwrap();
+    let event = Event::new(&context).unwrap();
+    assert!(event.is_done().unwrap(), "nothing is recorded yet");
+    let module = Module::load(&context, IMAGE).unwrap();
+    let kernel = module.kernel("wait_u64").unwrap();
+    // SAFETY: the kernel's parameters; the word lives to the end of the test.
+    unsafe { kernel.launch(&stream, LaunchShape::new(1, 32), &(word.address(), 7u64, 20_000u64)).unwrap() };
+    event.record(&stream).unwrap();
+    let error = stream.synchronize(Deadline::after(Duration::from_millis(30))).unwrap_err();
+    assert_eq!(error.id(), "gpu.timeout");
+    assert!(!event.is_done().unwrap());
+    // SAFETY: as above.
+    unsafe { copy_from_host(&other, word.address(), &[7u64]).unwrap() };
+    stream.synchronize(soon()).unwrap();
+    assert!(event.is_done().unwrap());
+}
+
+#[test]
+fn graphs_replay_with_the_data_of_the_moment() {
+    let (fake, _, context) = start("devices=1");
+    let stream = Stream::new(&context).unwrap();
+    let memory = DeviceMemory::allocate(&context, 4096, &[]).unwrap();
+    let module = Module::load(&context, IMAGE).unwrap();
+    let kernel = module.kernel("add_u64").unwrap();
+    let graph = stream
+        .capture(|| {
+            assert!(stream.is_capturing().unwrap());
+            // SAFETY: the kernel's parameters; the memory outlives the graph.
+            unsafe { kernel.launch(&stream, LaunchShape::new(1, 1), &(memory.address(), 2u64)) }
+        })
+        .unwrap();
+    assert!(!stream.is_capturing().unwrap());
+    let mut word = [0u64];
+    for start in [10u64, 1000] {
+        // SAFETY: eight bytes of the allocation.
+        unsafe { copy_from_host(&stream, memory.address(), &[start]).unwrap() };
+        for _ in 0..25 {
+            graph.launch(&stream).unwrap();
+        }
+        // SAFETY: as above; synchronised before it is read.
+        unsafe { copy_to_host(&stream, &mut word, memory.address()).unwrap() };
+        stream.synchronize(soon()).unwrap();
+        assert_eq!(word, [start + 50]);
+    }
+    // What cannot be captured ends the capture, and the stream works on.
+    let error = stream.capture(|| DeviceMemory::plain(&context, 64, &[]).map(drop).map_err(gpu)).unwrap_err();
+    assert!(error.to_string().contains("CAPTURE"), "{error}");
+    assert!(!stream.is_capturing().unwrap());
+    stream.synchronize(soon()).unwrap();
+    drop((graph, kernel, module, memory, stream, context));
+    assert_eq!(fake.live().total(), 0);
+}
+
+fn gpu(error: warpway_core::Error) -> warpway_core::gpu::GpuError {
+    match error {
+        warpway_core::Error::Gpu(error) => error,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn events_order_streams_and_measure() {
+    let (_fake, _, context) = start("devices=1");
+    let (first, second) = (Stream::new(&context).unwrap(), Stream::new(&context).unwrap());
+    let memory = DeviceMemory::allocate(&context, 16, &[]).unwrap();
+    let module = Module::load(&context, IMAGE).unwrap();
+    let (wait, add) = (module.kernel("wait_u64").unwrap(), module.kernel("add_u64").unwrap());
+    // SAFETY: sixteen bytes that live to the end of the test.
+    unsafe { copy_from_host(&first, memory.address(), &[0u64, 0]).unwrap() };
+    first.synchronize(soon()).unwrap();
+    let (begin, end) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
+    begin.record(&first).unwrap();
+    let one = LaunchShape::new(1, 1);
+    // SAFETY: the kernels' parameters, as above.
+    unsafe {
+        wait.launch(&first, one, &(memory.address(), 1u64, 20_000u64)).unwrap();
+        add.launch(&first, one, &(memory.address() + 8, 1u64)).unwrap();
+    }
+    end.record(&first).unwrap();
+    second.wait_for(&end).unwrap();
+    // SAFETY: as above. Not before the first stream has come to its end.
+    unsafe { add.launch(&second, one, &(memory.address() + 8, 1u64)).unwrap() };
+    assert!(!second.is_idle().unwrap());
+    let third = Stream::new(&context).unwrap();
+    // SAFETY: as above.
+    unsafe { add.launch(&third, one, &(memory.address(), 1u64)).unwrap() };
+    second.synchronize(soon()).unwrap();
+    let mut words = [0u64; 2];
+    // SAFETY: as above.
+    unsafe { copy_to_host(&second, &mut words, memory.address()).unwrap() };
+    second.synchronize(soon()).unwrap();
+    assert_eq!(words, [1, 2]);
+    assert!(begin.until(&end).unwrap() < Duration::from_secs(30));
+}
