@@ -23,4 +23,4 @@ mod table;
 
 pub use driver::Driver;
 pub use nvrtc::{NVRTC_ERROR_COMPILATION, NVRTC_SUCCESS, Nvrtc, nvrtcProgram, nvrtcResult};
-pub use table::LoadError;
+pub use table::{LoadError, preload};

@@ -40,6 +40,19 @@ pub(crate) unsafe fn open(library: &OsStr) -> Result<Library, LoadError> {
         .map_err(|error| LoadError::Library { library: library.into(), why: reason(&error) })
 }
 
+/// Maps a library without looking at its symbols, so that a later library that names it finds it: some depend on
+/// others by SONAME without saying where those are. It stays mapped.
+///
+/// # Errors
+/// [`LoadError::Library`].
+///
+/// # Safety
+/// Its initialisers run.
+pub unsafe fn preload(library: impl AsRef<OsStr>) -> Result<(), LoadError> {
+    // SAFETY: the caller answers for the library's initialisers.
+    unsafe { open(library.as_ref()) }.map(drop)
+}
+
 /// The loader's words; the error itself says only which call failed.
 fn reason(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)

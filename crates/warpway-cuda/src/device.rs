@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 use std::fmt;
+use std::str::FromStr;
 
 use warpway_core::gpu::GpuError;
 use warpway_cuda_sys::driver_types::{
@@ -31,6 +32,25 @@ impl fmt::Display for Architecture {
     /// As compilers call it: `sm_90`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sm_{}{}", self.major, self.minor)
+    }
+}
+
+impl FromStr for Architecture {
+    type Err = String;
+
+    /// `sm_90`, `90` or `9.0`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || {
+            let digits = text.strip_prefix("sm_").unwrap_or(text);
+            let (major, minor) = match digits.split_once('.') {
+                Some(parts) => parts,
+                None => digits.split_at_checked(digits.len().checked_sub(1)?)?,
+            };
+            // Decimal digits alone: `parse` would take a sign.
+            let number = |text: &str| text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
+            Some(Self { major: number(major)?, minor: number(minor).filter(|minor| *minor < 10)? })
+        };
+        read().ok_or_else(|| format!("`{text}` is not an architecture such as sm_90"))
     }
 }
 
@@ -202,4 +222,21 @@ impl Driver {
 fn text(bytes: &[std::ffi::c_char]) -> String {
     let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
     CStr::from_bytes_until_nul(&bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn architectures_are_read_as_people_write_them() {
+        for (text, major, minor) in
+            [("sm_90", 9, 0), ("86", 8, 6), ("sm_103", 10, 3), ("12.1", 12, 1), ("9.0", 9, 0)]
+        {
+            assert_eq!(text.parse(), Ok(Architecture { major, minor }), "{text}");
+        }
+        for text in ["", "9", "sm_", "sm_9a", "sm_90a", "+90", "9.10", "9.-1", ".5", "compute_90", "é"] {
+            assert!(text.parse::<Architecture>().is_err_and(|error| error.contains("sm_90")), "{text}");
+        }
+    }
 }

@@ -17,6 +17,7 @@
 //! | `residency.rs` | how much of a device is held by blocks that may wait |
 //! | `stream.rs`, `event.rs`, `graph.rs` | order and time of work on a device |
 //! | `module.rs`, `arguments.rs` | kernels and how they are launched |
+//! | `jit/` | kernels compiled by NVRTC, kept in memory and on disk |
 //! | `memory/` | allocations that can be exported, pinned memory, pointers of other libraries |
 
 mod arguments;
@@ -25,6 +26,7 @@ mod device;
 mod driver;
 mod event;
 mod graph;
+pub mod jit;
 mod memory;
 mod module;
 mod residency;

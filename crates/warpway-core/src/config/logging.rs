@@ -73,6 +73,7 @@ impl Subsystem {
                 "warpway_core",
                 "memory" | "connection" | "endpoint" | "communicator" | "semaphore" | "channel" | "wire",
             ) => Some(Self::Conn),
+            ("warpway", "gpu") | ("warpway_cuda", _) => Some(Self::Gpu),
             ("warpway_core", "fifo" | "proxy") | ("warpway_host", _) => Some(Self::Exec),
             _ => None,
         }
@@ -208,6 +209,7 @@ mod tests {
     fn targets() {
         assert_eq!(Subsystem::of_target("warpway_core::bootstrap::mesh"), Some(Subsystem::Net));
         assert_eq!(Subsystem::of_target("warpway_host::blocks"), Some(Subsystem::Exec));
+        assert_eq!(Subsystem::of_target("warpway::gpu::jit"), Some(Subsystem::Gpu));
         assert_eq!(Subsystem::of_target("warpway_core"), None);
         assert_eq!(Subsystem::of_target("hyper::proxy"), None);
     }

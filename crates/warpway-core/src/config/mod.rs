@@ -32,7 +32,7 @@ pub use error::ConfigError;
 pub use logging::{LogFile, LogLevel, Subsystem, SubsystemFilter};
 pub use notice::Notice;
 pub use table::{Config, ConfigBuilder, Effect, Variable};
-pub use values::{BootstrapToken, DumpSignal, EngineChoice, PlanProfile, PlanVerify, VerbsMode};
+pub use values::{BootstrapToken, CacheFolder, DumpSignal, EngineChoice, PlanProfile, PlanVerify, VerbsMode};
 
 /// Settings, and what the user should know about how they came about.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,19 +62,23 @@ impl Config {
         table::VARIABLES
     }
 
-    /// The cache folder: `WARPWAY_CACHE_DIR`, else `~/.cache/warpway`, else (without an absolute HOME) a folder
-    /// of the user's in TMPDIR or `/tmp`. Others may have made the last one, so check whose it is before use.
-    pub fn cache_folder(&self, environment: &Environment) -> PathBuf {
-        if let Some(folder) = &self.cache_dir {
-            return folder.clone();
+    /// The cache folder, `None` if there is to be none: `WARPWAY_CACHE_DIR`, else `warpway` in an absolute
+    /// XDG_CACHE_HOME or in `~/.cache`, else (without an absolute HOME) a folder of the user's in TMPDIR or `/tmp`.
+    /// Others may have made the last one, so check whose it is before use.
+    pub fn cache_folder(&self, environment: &Environment) -> Option<PathBuf> {
+        match &self.cache_dir {
+            CacheFolder::Off => return None,
+            CacheFolder::At(folder) => return Some(folder.clone()),
+            CacheFolder::Usual => {}
         }
         let absolute = |name| environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        match absolute("HOME") {
-            Some(home) => home.join(".cache/warpway"),
+        let caches = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+        Some(match caches {
+            Some(caches) => caches.join("warpway"),
             None => absolute("TMPDIR")
                 .unwrap_or_else(|| "/tmp".into())
                 .join(format!("warpway-{}", rustix::process::geteuid().as_raw())),
-        }
+        })
     }
 }
 
@@ -124,7 +128,7 @@ mod tests {
             "WARPWAY_PLAN_VERIFY" => "warn",
             "WARPWAY_PLAN_PROFILE" => "strict",
             "WARPWAY_DSL_COMPAT" => "mscclpp",
-            "WARPWAY_SCRATCH_BYTES" => "3 GiB",
+            "WARPWAY_CACHE_BYTES" | "WARPWAY_SCRATCH_BYTES" => "3 GiB",
             "WARPWAY_EP_SENTINEL" => "num_experts",
             "WARPWAY_IBV_MODE" => "host-no-atomic",
             "WARPWAY_NCCL_VERSION" => "22907",
@@ -188,7 +192,7 @@ mod tests {
     fn n68_without_home_the_cache_is_in_a_folder_of_the_user() {
         let folder = |variables: &[(&str, &str)]| {
             let environment: Environment = variables.iter().copied().collect();
-            Config::read(&environment).unwrap().config.cache_folder(&environment)
+            Config::read(&environment).unwrap().config.cache_folder(&environment).unwrap()
         };
         let user = format!("warpway-{}", rustix::process::geteuid().as_raw());
         assert_eq!(folder(&[("HOME", "/home/ada")]), PathBuf::from("/home/ada/.cache/warpway"));
@@ -196,7 +200,14 @@ mod tests {
         assert_eq!(folder(&[("HOME", ""), ("TMPDIR", "/scratch")]), PathBuf::from("/scratch").join(&user));
         assert_eq!(folder(&[("HOME", "~")]), PathBuf::from("/tmp").join(&user));
         assert_eq!(folder(&[("WARPWAY_CACHE_DIR", "/c"), ("HOME", "/h")]), PathBuf::from("/c"));
+        assert_eq!(folder(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]), PathBuf::from("/x/warpway"));
+        assert_eq!(folder(&[("XDG_CACHE_HOME", "x"), ("HOME", "/h")]), PathBuf::from("/h/.cache/warpway"));
+        assert_eq!(folder(&[("WARPWAY_CACHE_DIR", "./off")]), PathBuf::from("./off"));
         assert!(read(&[("WARPWAY_CACHE_DIR", "~/cache")]).is_err(), "nobody expands it");
+        for off in ["off", "OFF"] {
+            let environment: Environment = [("WARPWAY_CACHE_DIR", off), ("HOME", "/h")].into_iter().collect();
+            assert_eq!(Config::read(&environment).unwrap().config.cache_folder(&environment), None);
+        }
     }
 
     #[test]

@@ -194,8 +194,10 @@ settings! {
     "WARPWAY_TRACE_SOCKET" trace_socket: bool = true, "1", [], boolean, Now,
         "whether the flight recorder answers on a status socket to processes of the same user";
 
-    "WARPWAY_CACHE_DIR" cache_dir: Option<PathBuf> = None, "", [], optional(path), PLANS,
-        "compiled plans and native code; if not set, `~/.cache/warpway`, without HOME a folder of the user's in TMPDIR";
+    "WARPWAY_CACHE_DIR" cache_dir: CacheFolder = CacheFolder::Usual, "", [], cache_folder, Now,
+        "folder for native code, or off; if not set, `warpway` in XDG_CACHE_HOME or ~/.cache, without HOME a folder of the user's in TMPDIR";
+    "WARPWAY_CACHE_BYTES" cache_bytes: u64 = 256 << 20, "256 MiB", [], bytes, Now,
+        "what native code may take there; what was not used for longest is removed";
     "MSCCLPP_CACHE_DIR" plan_search_path: Option<PathBuf> = None, "", [], optional(path), PLANS,
         "a further folder to look for plans in; never written";
     "WARPWAY_PLAN_VERIFY" plan_verify: PlanVerify = PlanVerify::Error, "error", [], plan_verify, PLANS,
@@ -211,6 +213,8 @@ settings! {
 
     "WARPWAY_CUDA_DRIVER" cuda_driver: PathBuf = PathBuf::from("libcuda.so.1"), "libcuda.so.1", [], path, GPU,
         "the driver library";
+    "WARPWAY_NVRTC" nvrtc: Option<PathBuf> = None, "", [], optional(path), Now,
+        "the library that compiles kernels; if not set, one that is mapped, of Python's packages, of CUDA_HOME or the loader's";
     "WARPWAY_CUDAIPC_USE_DEFAULT_STREAM" cudaipc_use_default_stream: bool = false, "0",
         ["MSCCLPP_CUDAIPC_USE_DEFAULT_STREAM" => boolean], boolean, GPU, "copies of GPU connections go to the default stream";
     "WARPWAY_ENABLE_MULTICAST" enable_multicast: bool = false, "0", [], boolean, GPU,

@@ -71,6 +71,17 @@ pub enum PlanProfile {
     Strict,
 }
 
+/// Where compiled things are kept.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum CacheFolder {
+    /// Where the system keeps caches: [`Config::cache_folder`](super::Config::cache_folder).
+    Usual,
+    /// Nowhere.
+    Off,
+    /// Here.
+    At(PathBuf),
+}
+
 /// The signal that makes a process dump its flight recorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DumpSignal {
@@ -169,6 +180,14 @@ pub(super) fn path(text: &str) -> Parsed<PathBuf> {
         return Err("a path without ~, which only shells expand".into());
     }
     Ok(text.into())
+}
+
+/// A folder named `off` is `./off`.
+pub(super) fn cache_folder(text: &str) -> Parsed<CacheFolder> {
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(CacheFolder::Off);
+    }
+    path(text).map(CacheFolder::At).map_err(|expected| format!("off, or {expected}"))
 }
 
 pub(super) fn list(text: &str) -> Parsed<Vec<String>> {

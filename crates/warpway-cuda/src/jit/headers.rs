@@ -1,0 +1,55 @@
+//! The device headers, which are part of the library: they and the host's side must be of one version.
+
+use super::Program;
+
+/// Names and texts, in alphabetical order.
+macro_rules! device_headers {
+    ($($file:literal)*) => {
+        &[$((
+            concat!("warpway/", $file),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/device/include/warpway/", $file)),
+        )),*]
+    };
+}
+
+/// All headers of `device/include`: the name by which a kernel includes it, and its text.
+pub const DEVICE_HEADERS: &[(&str, &str)] = device_headers! {
+    "version.cuh"
+};
+
+/// What `warpway jit warm` compiles: every program whose text does not depend on a plan.
+pub fn built_in_programs() -> Vec<Program> {
+    vec![all_headers()]
+}
+
+/// All headers together, so that one that does not compile is found before a kernel needs it.
+fn all_headers() -> Program {
+    let mut source: String = DEVICE_HEADERS.iter().map(|(name, _)| format!("#include <{name}>\n")).collect();
+    source.push_str("extern \"C\" __global__ void warpway_headers() {}\n");
+    Program::new("warpway_headers.cu", source).device_headers().kernel("warpway_headers")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn no_header_is_forgotten() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("device/include/warpway");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|file| format!("warpway/{}", file.unwrap().file_name().into_string().unwrap()))
+            .collect();
+        files.sort();
+        let embedded: Vec<&str> = DEVICE_HEADERS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(embedded, files);
+    }
+
+    #[test]
+    fn headers_know_the_version() {
+        let (_, text) = DEVICE_HEADERS.iter().find(|(name, _)| *name == "warpway/version.cuh").unwrap();
+        assert!(text.contains(&format!("#define WARPWAY_VERSION \"{}\"\n", env!("CARGO_PKG_VERSION"))));
+    }
+}

@@ -1,0 +1,206 @@
+//! NVRTC, where there is one: CI must have it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use warpway_core::config::{Config, Environment};
+use warpway_core::gpu::GpuError;
+use warpway_core::{Error, Unavailable};
+use warpway_cuda::Architecture;
+use warpway_cuda::jit::{
+    CodeKind, Compiler, DEVICE_HEADERS, Image, Origin, Program, Resources, built_in_programs,
+};
+
+const SM_80: Architecture = Architecture { major: 8, minor: 0 };
+const SM_90: Architecture = Architecture { major: 9, minor: 0 };
+const SM_100: Architecture = Architecture { major: 10, minor: 0 };
+
+/// With the environment of this process but for these variables.
+fn open(variables: &[(&str, &str)]) -> Compiler {
+    let own = std::env::vars().filter(|(name, _)| !variables.iter().any(|(set, _)| set == name));
+    let set = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let environment: Environment = own.chain(set).collect();
+    Compiler::new(&Config::read(&environment).unwrap().config, &environment)
+}
+
+/// A compiler without a folder; `None` after saying so where there is no NVRTC.
+fn nvrtc() -> Option<Compiler> {
+    let compiler = open(&[("WARPWAY_CACHE_DIR", "off")]);
+    match compiler.identity() {
+        Ok(_) => Some(compiler),
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "{error}");
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+fn needs(image: &Image, kernel: &str) -> Resources {
+    image.kernel(kernel).unwrap().resources.unwrap()
+}
+
+#[test]
+fn kernels_by_expression_for_three_architectures() {
+    let Some(compiler) = nvrtc() else { return };
+    let known = compiler.architectures().unwrap();
+    assert!(known.contains(&SM_80) && known.contains(&SM_90) && known.contains(&SM_100), "{known:?}");
+    let source = "#include <parts/fill.cuh>\n\
+        extern \"C\" __global__ void zero(unsigned* to) { fill_with(to, ZERO); }\n";
+    let header = "template <class T> __device__ void fill_with(T* to, T value) { to[threadIdx.x] = value; }\n\
+        namespace deep { template <class T, int N> __global__ void fill(T* to) { fill_with(to, T(N)); } }\n";
+    let program = Program::new("fill.cu", source)
+        .header("parts/fill.cuh", header)
+        .define("ZERO", "0u")
+        .kernel("deep::fill<float, 3>")
+        .kernel("zero")
+        .kernel("deep::fill<unsigned long long, 3>");
+    for architecture in [SM_80, SM_90, SM_100] {
+        let image = compiler.compile(&program, architecture).unwrap();
+        assert_eq!((image.kind(), image.architecture()), (CodeKind::Cubin, &*architecture.to_string()));
+        assert_eq!(image.symbol("zero"), Some("zero"));
+        assert_eq!(image.symbol("deep::fill<float, 3>"), Some("_ZN4deep4fillIfLi3EEEvPT_"));
+        assert_eq!(image.symbol("deep::fill<unsigned long long, 3>"), Some("_ZN4deep4fillIyLi3EEEvPT_"));
+        assert!(image.code().starts_with(b"\x7fELF"));
+        for symbol in image.kernels().iter().map(|kernel| kernel.symbol.as_bytes()) {
+            assert!(image.code().windows(symbol.len()).any(|window| window == symbol));
+        }
+        let needs = needs(&image, "zero");
+        assert!((1..=24).contains(&needs.registers), "{needs:?}");
+        assert_eq!((needs.stack_bytes, needs.spill_store_bytes, needs.shared_bytes), (0, 0, 0));
+    }
+}
+
+/// Two hundred values alive at once, in at most 32 registers.
+#[test]
+fn spills_and_shared_memory_are_reported() {
+    let Some(compiler) = nvrtc() else { return };
+    let source = "extern \"C\" __global__ void __launch_bounds__(1024, 2) spill(float* x) {\n\
+        __shared__ float part[256];\n  float v[200];\n\
+        #pragma unroll\n  for (int i = 0; i < 200; ++i) v[i] = x[i * 1024 + threadIdx.x];\n\
+        part[threadIdx.x & 255] = v[7];\n  __syncthreads();\n\
+        #pragma unroll\n  for (int i = 0; i < 200; ++i) x[i * 1024 + threadIdx.x] = v[i] * v[199 - i] + part[i];\n}\n";
+    let image = compiler.compile(&Program::new("spill.cu", source).kernel("spill"), SM_90).unwrap();
+    let needs = needs(&image, "spill");
+    assert!(needs.registers <= 32 && needs.stack_bytes > 0, "{needs:?}");
+    assert!(needs.spill_store_bytes > 0 && needs.spill_load_bytes > 0, "{needs:?}");
+    assert!(needs.shared_bytes >= 1024 && needs.barriers == 1, "{needs:?}");
+}
+
+fn rejected(compiler: &Compiler, program: &Program) -> String {
+    match compiler.compile(program, SM_90) {
+        Err(Error::Gpu(GpuError::Compile { name, architecture, log })) => {
+            assert_eq!((name.as_str(), architecture.as_str()), (program.name(), "sm_90"));
+            log
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_does_not_compile_is_shown_with_its_lines() {
+    let Some(compiler) = nvrtc() else { return };
+    let source = "#include \"a.cuh\"\n\n__global__ void k(int* x) {\n  *x = twice(y);\n}\n";
+    let header = "// A header.\n__device__ int twice(int x) {\n  return x * tow;\n}\n";
+    let log = rejected(&compiler, &Program::new("k.cu", source).header("a.cuh", header));
+    let expected = [
+        "a.cuh(3): error: identifier \"tow\" is undefined\n  1 | // A header.\n  2 | __device__ int twice(int x) {\n\
+         > 3 |   return x * tow;\n    |              ^\n  4 | }\n",
+        "k.cu(4): error: identifier \"y\" is undefined\n  2 |\n  3 | __global__ void k(int* x) {\n\
+         > 4 |   *x = twice(y);\n    |              ^\n  5 | }\n",
+    ];
+    for part in expected {
+        assert!(log.contains(part), "{log}");
+    }
+    assert!(!log.contains("ptxas"), "{log}");
+}
+
+#[test]
+fn what_else_can_be_wrong() {
+    let Some(compiler) = nvrtc() else { return };
+    let plain = || Program::new("k.cu", "extern \"C\" __global__ void k() {}\n");
+    for (program, expected) in [
+        (plain().option("--no-such-option"), "no-such-option"),
+        (plain().kernel("missing<3>"), "missing"),
+        (Program::new("k.cu", "#include <cstdint>\n"), "cstdint"),
+        // Headers of a toolkit are seen by nobody.
+        (Program::new("k.cu", "#include <cuda_bf16.h>\n"), "cuda_bf16.h"),
+        (Program::new("k.cu", "int a\0b;"), "a source has a zero byte at 5"),
+        (plain().header("h\0", ""), "a name of a header has a zero byte at 1"),
+    ] {
+        let log = rejected(&compiler, &program);
+        assert!(log.contains(expected), "{expected}: {log}");
+    }
+}
+
+#[test]
+fn an_architecture_of_tomorrow_gets_ptx() {
+    let Some(compiler) = nvrtc() else { return };
+    let program =
+        Program::new("k.cu", "template <int N> __global__ void k(int* x) { *x = N; }\n").kernel("k<7>");
+    let image = compiler.compile(&program, Architecture { major: 99, minor: 9 }).unwrap();
+    assert_eq!(image.kind(), CodeKind::Ptx);
+    let latest = compiler.architectures().unwrap().into_iter().max().unwrap();
+    assert_eq!(image.architecture(), latest.to_string().replace("sm", "compute"));
+    assert_eq!(image.code().last(), Some(&0));
+    let text = std::str::from_utf8(image.code()).unwrap();
+    assert!(text.contains(&format!(".entry {}", image.symbol("k<7>").unwrap())), "{text}");
+    assert_eq!(image.kernel("k<7>").unwrap().resources, None);
+
+    let error = compiler.compile(&program, Architecture { major: 2, minor: 0 }).unwrap_err();
+    assert!(matches!(&error, Error::Unavailable(_)), "{error}");
+}
+
+#[test]
+fn what_is_built_in_compiles_without_spills() {
+    let Some(compiler) = nvrtc() else { return };
+    for program in built_in_programs() {
+        for architecture in [SM_80, SM_90, SM_100] {
+            let image = compiler.compile(&program, architecture).unwrap();
+            for kernel in image.kernels() {
+                assert_eq!(kernel.resources.unwrap().spill_store_bytes, 0, "{architecture}: {kernel:?}");
+            }
+        }
+    }
+}
+
+/// A header that leans on what another happens to include breaks the kernel that includes it alone.
+#[test]
+fn each_device_header_compiles_alone() {
+    let Some(compiler) = nvrtc() else { return };
+    for (name, _) in DEVICE_HEADERS {
+        let program = Program::new("alone.cu", format!("#include <{name}>\n")).device_headers();
+        for architecture in [SM_80, SM_90, SM_100] {
+            compiler.compile(&program, architecture).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn a_warm_folder_serves_where_there_is_no_nvrtc() {
+    let Some(_) = nvrtc() else { return };
+    let folder = std::env::temp_dir().join(format!("warpway-jit-{}", std::process::id()));
+    let cache = folder.to_str().unwrap();
+    let program = Program::new("k.cu", "extern \"C\" __global__ void k() {}\n").kernel("k");
+    let there = open(&[("WARPWAY_CACHE_DIR", cache)]);
+    let image = there.compile(&program, SM_90).unwrap();
+    let here = open(&[("WARPWAY_CACHE_DIR", cache), ("WARPWAY_NVRTC", "/nowhere/libnvrtc.so")]);
+    assert_eq!(here.compile(&program, SM_90).unwrap(), image);
+    assert_eq!(here.journal().records[0].origin, Origin::Disk);
+    assert!(matches!(here.compile(&program, SM_80), Err(Error::Unavailable(_))));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_library_that_is_named_and_is_none() {
+    for (library, expected) in [
+        ("/nowhere/libnvrtc.so", "No such file"),
+        ("/proc/self/maps", "/proc/self/maps"),
+        ("libc.so.6", "libc.so.6 has no nvrtcGetErrorString"),
+    ] {
+        let compiler = open(&[("WARPWAY_NVRTC", library), ("WARPWAY_CACHE_DIR", "off")]);
+        let Err(Error::Unavailable(Unavailable { why, hint, .. })) = compiler.identity() else {
+            panic!("{library} is no NVRTC")
+        };
+        assert!(why.contains("WARPWAY_NVRTC: ") && why.contains(expected), "{why}");
+        assert!(hint.contains("WARPWAY_NVRTC"), "{hint}");
+    }
+}
