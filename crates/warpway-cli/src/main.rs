@@ -3,9 +3,11 @@
 
 mod bench;
 mod doctor;
+mod jit;
 mod launch;
 mod plan;
 mod size;
+mod table;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -24,6 +26,7 @@ struct Arguments {
 enum Command {
     Bench(bench::Arguments),
     Doctor(doctor::Arguments),
+    Jit(jit::Arguments),
     Launch(launch::Arguments),
     Plan(plan::Arguments),
     #[command(hide = true, name = launch::GUARD_COMMAND)]
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Jit(arguments) => jit::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::LaunchGuard(arguments) => launch::run_guard(&arguments),

@@ -85,6 +85,17 @@ fn spills_and_shared_memory_are_reported() {
     assert!(needs.shared_bytes >= 1024 && needs.barriers == 1, "{needs:?}");
 }
 
+/// Nobody has to export what is no template; the symbols say what it is called.
+#[test]
+fn kernels_that_are_not_exported_are_listed_after_the_others() {
+    let Some(compiler) = nvrtc() else { return };
+    let source = "extern \"C\" __global__ void z() {}\n__global__ void b(int) {}\nextern \"C\" __global__ void a() {}\n";
+    let image = compiler.compile(&Program::new("k.cu", source).kernel("z"), SM_90).unwrap();
+    let names = image.kernels().iter().map(|kernel| (kernel.expression.as_str(), kernel.symbol.as_str()));
+    assert_eq!(names.collect::<Vec<_>>(), [("z", "z"), ("_Z1bi", "_Z1bi"), ("a", "a")]);
+    assert!(image.kernels().iter().all(|kernel| kernel.resources.is_some()));
+}
+
 fn rejected(compiler: &Compiler, program: &Program) -> String {
     match compiler.compile(program, SM_90) {
         Err(Error::Gpu(GpuError::Compile { name, architecture, log })) => {

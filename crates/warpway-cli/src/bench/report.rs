@@ -2,11 +2,12 @@
 
 use std::io::IsTerminal;
 
-use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle};
+use comfy_table::{CellAlignment, ColumnConstraint, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::statistics::Samples;
+use crate::table::STYLE;
 
 /// One measured size.
 #[derive(Debug, Clone, Serialize)]
@@ -161,8 +162,6 @@ impl Report {
         Ok(u8::from(wrong))
     }
 }
-
-const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('═').junction('═'));
 
 /// Columns in which no row has a figure are left out.
 fn table(rows: &[Row]) -> Table {

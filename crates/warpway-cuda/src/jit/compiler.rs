@@ -191,7 +191,7 @@ fn compile(backend: &dyn Backend, program: &Program, architecture: Architecture)
         architecture: target.to_string(),
         log: with_lines(&resources::split(&log).0),
     })?;
-    let (words, needs) = resources::split(&output.log);
+    let (words, mut needs) = resources::split(&output.log);
     if !words.trim().is_empty() {
         tracing::warn!(target: "warpway::gpu::jit", "{} for {target}:\n{}", program.name(), with_lines(&words));
     }
@@ -203,17 +203,23 @@ fn compile(backend: &dyn Backend, program: &Program, architecture: Architecture)
             program.name()
         );
     }
-    let kernels = program.kernels().iter().zip(output.symbols).map(|(expression, symbol)| Kernel {
+    let exported = program.kernels().iter().zip(output.symbols).map(|(expression, symbol)| Kernel {
         expression: expression.clone(),
-        resources: needs.get(&symbol).copied(),
+        resources: needs.remove(&symbol),
         symbol,
     });
+    let mut kernels: Vec<Kernel> = exported.collect();
+    kernels.extend(needs.into_iter().map(|(symbol, resources)| Kernel {
+        expression: symbol.clone(),
+        symbol,
+        resources: Some(resources),
+    }));
     let description = Description {
         program: program.name().to_owned(),
         kind: target.kind,
         architecture: target.to_string(),
         compiler: backend.identity().to_owned(),
-        kernels: kernels.collect(),
+        kernels,
     };
     Ok(Image { description, code: output.code })
 }

@@ -35,6 +35,7 @@ mod tests {
 
     use super::*;
 
+    /// Files named `…_host.cuh` are for tests that compile headers as host code; kernels do not see them.
     #[test]
     fn no_header_is_forgotten() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("device/include/warpway");
@@ -42,6 +43,7 @@ mod tests {
             .unwrap()
             .map(|file| format!("warpway/{}", file.unwrap().file_name().into_string().unwrap()))
             .collect();
+        files.retain(|file| !file.ends_with("_host.cuh"));
         files.sort();
         let embedded: Vec<&str> = DEVICE_HEADERS.iter().map(|(name, _)| *name).collect();
         assert_eq!(embedded, files);

@@ -30,10 +30,10 @@ pub enum CodeKind {
     Ptx,
 }
 
-/// An exported kernel.
+/// A kernel of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kernel {
-    /// As the program exports it.
+    /// As the program exports it; else its symbol.
     pub expression: String,
     /// What the image calls it.
     pub symbol: String,
@@ -79,7 +79,8 @@ impl Image {
         &self.description.compiler
     }
 
-    /// The exported kernels, in the order in which the program exports them.
+    /// The exported kernels, in the order in which the program exports them; then the others of a cubin (those that
+    /// are no templates are in it anyway), by symbol.
     pub fn kernels(&self) -> &[Kernel] {
         &self.description.kernels
     }

@@ -48,7 +48,7 @@ impl Nvrtc {
         }
         Err(Unavailable {
             what: "NVRTC, which compiles kernels,".into(),
-            why: format!("no usable library was found, tried{tried}\n"),
+            why: format!("no usable library was found, tried{tried}"),
             hint: "pip install nvidia-cuda-nvrtc, or set WARPWAY_NVRTC to a libnvrtc.so of CUDA 12 or later",
         })
     }

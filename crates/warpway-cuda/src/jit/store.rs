@@ -68,7 +68,7 @@ pub struct CachedImage {
     pub compiler: String,
     /// How long that took.
     pub compile_time: Duration,
-    /// The exported kernels.
+    /// Its kernels.
     pub kernels: Vec<Kernel>,
 }
 
