@@ -1,5 +1,5 @@
 //! `warpway jit`: exit codes, what is kept, what is printed.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
