@@ -22,9 +22,11 @@ pub fn built_in_programs() -> Vec<Program> {
     vec![all_headers()]
 }
 
-/// All headers together, so that one that does not compile is found before a kernel needs it.
+/// All headers together, so that one that does not compile is found before a kernel needs it. But those for programs
+/// written against other names: they want to come first.
 fn all_headers() -> Program {
-    let mut source: String = DEVICE_HEADERS.iter().map(|(name, _)| format!("#include <{name}>\n")).collect();
+    let headers = DEVICE_HEADERS.iter().filter(|(name, _)| !name.ends_with("_compat.cuh"));
+    let mut source: String = headers.map(|(name, _)| format!("#include <{name}>\n")).collect();
     source.push_str("extern \"C\" __global__ void warpway_headers() {}\n");
     Program::new("warpway_headers.cu", source).device_headers().kernel("warpway_headers")
 }
