@@ -1,0 +1,125 @@
+// Copies by threads, any address and any number of bytes.
+//
+// Collective: each of `num_threads` threads calls with its own `thread_id`; thread i moves vectors i, i + n, i + 2n, ...
+// Each vector is loaded to registers and then stored; four are under way per thread, which is what it takes to fill
+// NVLink with eight blocks of 512 threads. No fence inside: the caller orders. Ranges must not overlap.
+//
+// Never is a byte written outside [dst, dst + bytes) or read outside [src, src + bytes).
+#pragma once
+
+#include "warpway/platform.cuh"
+
+namespace warpway {
+
+namespace detail {
+
+/// Vectors that a thread has under way.
+inline constexpr u32 copy_depth = 4;
+
+template <class V>
+WARPWAY_DEVICE void copy_vectors(V* dst, const V* src, u64 count, u32 thread_id, u32 num_threads) {
+  const u64 step = num_threads;
+  u64 i = thread_id;
+  // The last vector of a full round is the farthest one.
+  for (const u64 reach = (copy_depth - 1) * step; i + reach < count; i += copy_depth * step) {
+    V v[copy_depth];
+    WARPWAY_UNROLL
+    for (u32 k = 0; k < copy_depth; ++k) v[k] = src[i + k * step];
+    WARPWAY_UNROLL
+    for (u32 k = 0; k < copy_depth; ++k) dst[i + k * step] = v[k];
+  }
+  for (; i < count; i += step) dst[i] = src[i];
+}
+
+WARPWAY_DEVICE u64 address(const void* pointer) { return reinterpret_cast<u64>(pointer); }
+
+/// Fewer bytes than a vector has, in words where the addresses allow it, the rest in bytes.
+WARPWAY_DEVICE void copy_edge(u8* dst, const u8* src, u32 bytes, u32 thread_id, u32 num_threads) {
+  u32 words = 0;
+  if (((address(dst) | address(src)) & 3) == 0) {
+    words = bytes / 4;
+    copy_vectors(reinterpret_cast<u32*>(dst), reinterpret_cast<const u32*>(src), words, thread_id, num_threads);
+  }
+  copy_vectors(dst + 4 * words, src + 4 * words, bytes - 4 * words, thread_id, num_threads);
+}
+
+/// Both addresses have the same distance to a multiple of the vector's size.
+template <class V>
+WARPWAY_DEVICE void copy_aligning(u8* dst, const u8* src, u64 bytes, u32 thread_id, u32 num_threads) {
+  constexpr u64 size = sizeof(V);
+  u64 head = (0 - address(dst)) % size;
+  if (head > bytes) head = bytes;
+  const u64 vectors = (bytes - head) / size;
+  const u64 tail = bytes - head - vectors * size;
+  if (head != 0) copy_edge(dst, src, static_cast<u32>(head), thread_id, num_threads);
+  copy_vectors(reinterpret_cast<V*>(dst + head), reinterpret_cast<const V*>(src + head), vectors, thread_id, num_threads);
+  if (tail != 0) copy_edge(dst + (bytes - tail), src + (bytes - tail), static_cast<u32>(tail), thread_id, num_threads);
+}
+
+template <u32 Bytes>
+struct VectorOf;
+template <>
+struct VectorOf<4> {
+  using Type = u32;
+};
+template <>
+struct VectorOf<8> {
+  using Type = Vec8;
+};
+template <>
+struct VectorOf<16> {
+  using Type = Vec16;
+};
+
+}  // namespace detail
+
+/// Elements of an aligned array. Collective.
+template <class T>
+WARPWAY_DEVICE void copy(T* dst, const T* src, u64 count, u32 thread_id, u32 num_threads) {
+  detail::copy_vectors(dst, src, count, thread_id, num_threads);
+}
+
+/// Bytes. `Align` is 4, 8 or 16, the preferred vector. `CopyRemainder = false` promises that both addresses and the
+/// number of bytes are multiples of it. Otherwise the vector is the widest that fits the distance of
+/// the addresses, down to single bytes. Collective.
+template <u32 Align = 16, bool CopyRemainder = true>
+WARPWAY_DEVICE void copy(void* dst, const void* src, u64 bytes, u32 thread_id, u32 num_threads) {
+  static_assert(Align == 4 || Align == 8 || Align == 16, "Align is 4, 8 or 16");
+  using Vector = typename detail::VectorOf<Align>::Type;
+  u8* to = static_cast<u8*>(dst);
+  const u8* from = static_cast<const u8*>(src);
+#if defined(WARPWAY_DEVICE_CHECKS)
+  if (detail::address(to) - detail::address(from) < bytes || detail::address(from) - detail::address(to) < bytes) {
+    if (bytes != 0) WARPWAY_TRAP();
+  }
+#endif
+  if constexpr (!CopyRemainder) {
+    detail::copy_vectors(reinterpret_cast<Vector*>(to), reinterpret_cast<const Vector*>(from), bytes / Align, thread_id,
+                         num_threads);
+  } else {
+    const u64 distance = detail::address(to) ^ detail::address(from);
+    if (distance % Align == 0) {
+      detail::copy_aligning<Vector>(to, from, bytes, thread_id, num_threads);
+    } else if (Align > 8 && distance % 8 == 0) {
+      detail::copy_aligning<Vec8>(to, from, bytes, thread_id, num_threads);
+    } else if (Align > 4 && distance % 4 == 0) {
+      detail::copy_aligning<u32>(to, from, bytes, thread_id, num_threads);
+    } else if (distance % 2 == 0) {
+      detail::copy_aligning<u16>(to, from, bytes, thread_id, num_threads);
+    } else {
+      detail::copy_vectors(to, from, bytes, thread_id, num_threads);
+    }
+  }
+}
+
+/// Plain access to an element.
+template <class T>
+WARPWAY_DEVICE T read(const T* pointer, u64 index) {
+  return pointer[index];
+}
+template <class T>
+WARPWAY_DEVICE void write(T* pointer, u64 index, const T& value) {
+  pointer[index] = value;
+}
+
+}  // namespace warpway

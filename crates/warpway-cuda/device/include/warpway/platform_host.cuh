@@ -1,0 +1,90 @@
+// The stand-in of `platform.cuh` for host compilers: one thread calls, atomics are the compiler's. It is
+// for tests of what needs no GPU: layouts, conversions, copies, packets, encodings, single-threaded protocols.
+#pragma once
+
+#include <cstring>
+
+#define WARPWAY_DEVICE inline
+#define WARPWAY_ANYWHERE inline
+#define WARPWAY_COLD inline
+#define WARPWAY_SHARED static
+#define WARPWAY_UNROLL
+#define WARPWAY_TRAP() __builtin_trap()
+#define WARPWAY_ARCH 0
+
+namespace warpway {
+
+/// What the test says; there is no grid. `host_clock` advances by `host_tick` ns at each look.
+inline u32 host_thread = 0, host_threads = 1, host_block = 0, host_blocks = 1;
+inline u64 host_clock = 0, host_tick = 1000;
+
+inline u32 thread_in_block() { return host_thread; }
+inline u32 threads_per_block() { return host_threads; }
+inline u32 block_in_grid() { return host_block; }
+inline u32 blocks_in_grid() { return host_blocks; }
+inline u32 lane() { return host_thread % 32; }
+
+inline void block_barrier() {}
+inline bool block_any(bool value) { return value; }
+inline bool lanes_any(u32, bool value) { return value; }
+inline u32 lanes_read(u32, u32 value, u32) { return value; }
+
+inline u64 clock_ns() { return host_clock += host_tick; }
+inline void pause_ns(u32 duration) { host_clock += duration; }
+
+template <Scope S, Order O = Order::AcqRel>
+inline void fence() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+template <Scope S, Order O, class T>
+inline T load(const T* address) {
+  return __atomic_load_n(address, __ATOMIC_SEQ_CST);
+}
+template <Scope S, Order O, class T>
+inline void store(T* address, T value) {
+  __atomic_store_n(address, value, __ATOMIC_SEQ_CST);
+}
+template <Scope S, Order O, class T>
+inline T fetch_add(T* address, T value) {
+  return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+}
+template <Scope S, Order O, class T>
+inline T compare_exchange(T* address, T expected, T desired) {
+  __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  return expected;
+}
+
+template <class V>
+inline V load_volatile(const V* address) {
+  return *address;
+}
+template <class V>
+inline void store_volatile(V* address, V value) {
+  *address = value;
+}
+inline void store_whole(void* address, u64 low, u64 high) {
+  static_cast<u64*>(address)[0] = low;
+  static_cast<u64*>(address)[1] = high;
+}
+
+// Compile with -ffp-contract=off.
+inline float add(float a, float b) { return a + b; }
+inline float multiply(float a, float b) { return a * b; }
+inline double add(double a, double b) { return a + b; }
+inline double multiply(double a, double b) { return a * b; }
+inline double divide(double a, double b) { return a / b; }
+inline float narrowed(double a) { return static_cast<float>(a); }
+
+template <class To, class From>
+inline To same_bits(From from) {
+  To to;
+  static_assert(sizeof to == sizeof from, "same size");
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+inline u32 bits_of(float v) { return same_bits<u32>(v); }
+inline float float_of(u32 v) { return same_bits<float>(v); }
+inline u64 bits_of(double v) { return same_bits<u64>(v); }
+inline double double_of(u64 v) { return same_bits<double>(v); }
+
+}  // namespace warpway
