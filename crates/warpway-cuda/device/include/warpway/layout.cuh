@@ -12,7 +12,7 @@
 namespace warpway {
 
 #define WARPWAY_SIZE(Type, bytes, alignment) static_assert(sizeof(Type) == bytes && alignof(Type) == alignment, #Type);
-#define WARPWAY_OFFSET(Type, field, bytes) static_assert(__builtin_offsetof(Type, field) == bytes, #Type "." #field);
+#define WARPWAY_OFFSET(Type, field, bytes) static_assert(WARPWAY_OFFSET_OF(Type, field) == bytes, #Type "." #field);
 
 WARPWAY_SIZE(ErrorRecord, 64, 8)
 WARPWAY_OFFSET(ErrorRecord, code, 0)

@@ -45,6 +45,12 @@ enum class Order { Relaxed, Acquire, Release, AcqRel, SeqCst };
 #define WARPWAY_SHARED __shared__
 #define WARPWAY_UNROLL _Pragma("unroll")
 #define WARPWAY_TRAP() __trap()
+#if defined(__CUDACC_RTC__)
+// NVRTC has no offsetof; this is what the macro is made of in its front end.
+#define WARPWAY_OFFSET_OF(Type, field) __INTADDR__(&(static_cast<Type*>(nullptr)->field))
+#else
+#define WARPWAY_OFFSET_OF(Type, field) __builtin_offsetof(Type, field)
+#endif
 
 /// Compute capability times ten; 0 in the host's pass of nvcc, which compiles no device function.
 #if defined(__CUDA_ARCH__)

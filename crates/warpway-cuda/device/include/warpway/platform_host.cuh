@@ -10,6 +10,7 @@
 #define WARPWAY_SHARED static
 #define WARPWAY_UNROLL
 #define WARPWAY_TRAP() __builtin_trap()
+#define WARPWAY_OFFSET_OF(Type, field) __builtin_offsetof(Type, field)
 #define WARPWAY_ARCH 0
 
 namespace warpway {
