@@ -1,4 +1,4 @@
-// Conversions and folds of every data type and operator, to be compared bit by bit with the host engine. Compile it a second
+// Conversions and folds of one data type, to be compared bit by bit with the host engine. Compile it a second
 // time with WARPWAY_INTEGER_CONVERSIONS defined: the bits are the same.
 #include "warpway/fold.cuh"
 
@@ -53,23 +53,10 @@ __device__ void fold_all(const FoldCall& p) {
 
 }  // namespace
 
-/// Any grid.
-#define KERNELS(name, Format)                                                            \
-  extern "C" __global__ void decode_##name(const Codes p) { decode_all<Format>(p); }     \
-  extern "C" __global__ void encode_##name(const Codes p) { encode_all<Format>(p); }     \
-  extern "C" __global__ void fold_##name(const FoldCall p) { fold_all<Format>(p); }
-KERNELS(int32, I32)
-KERNELS(uint32, U32)
-KERNELS(float16, F16)
-KERNELS(float32, F32)
-KERNELS(bfloat16, BF16)
-KERNELS(float8_e4m3fn, E4M3)
-KERNELS(float8_e4m3fnuz, E4M3FNUZ)
-KERNELS(float8_e5m2, E5M2)
-KERNELS(float8_e5m2fnuz, E5M2FNUZ)
-KERNELS(uint8, U8)
-KERNELS(float8_e4m3b15, E4M3B15)
-KERNELS(int8, I8)
-KERNELS(int64, I64)
-KERNELS(uint64, U64)
-KERNELS(float64, F64)
+/// Any grid. `decode`, `encode` and `fold` of one format: compile with -DFORMAT=F16, ... (names of `formats.cuh`).
+#if !defined(FORMAT)
+#define FORMAT BF16
+#endif
+extern "C" __global__ void decode(const Codes p) { decode_all<FORMAT>(p); }
+extern "C" __global__ void encode(const Codes p) { encode_all<FORMAT>(p); }
+extern "C" __global__ void fold_elements(const FoldCall p) { fold_all<FORMAT>(p); }

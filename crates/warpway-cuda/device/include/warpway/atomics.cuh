@@ -1,6 +1,6 @@
 // Atomic accesses whose order is an argument and whose scope is a parameter, under the names of MSCCL++.
 //
-// Any thread. T is i32, u32, i64 or u64, naturally aligned. Orders that an access cannot have (release of
+// Any thread, any memory. T is i32, u32, i64 or u64, naturally aligned. Orders that an access cannot have (release of
 // a load, acquire of a store) are raised to sequential consistency. Memory of a peer may be named only where the link
 // has native atomics, which is checked when the connection is made.
 #pragma once
@@ -30,9 +30,9 @@ template <class T, Scope S = Scope::System>
 WARPWAY_DEVICE T atomicLoad(const T* address, Order order) {
   const auto* word = reinterpret_cast<const detail::WordOf<T>*>(address);
   switch (order) {
-    case Order::Relaxed: return static_cast<T>(load<S, Order::Relaxed>(word));
-    case Order::Acquire: return static_cast<T>(load<S, Order::Acquire>(word));
-    default: return static_cast<T>(load<S, Order::SeqCst>(word));
+    case Order::Relaxed: return static_cast<T>(load<S, Order::Relaxed, Space::Generic>(word));
+    case Order::Acquire: return static_cast<T>(load<S, Order::Acquire, Space::Generic>(word));
+    default: return static_cast<T>(load<S, Order::SeqCst, Space::Generic>(word));
   }
 }
 
@@ -41,9 +41,9 @@ WARPWAY_DEVICE void atomicStore(T* address, const T& value, Order order) {
   auto* word = reinterpret_cast<detail::WordOf<T>*>(address);
   const auto bits = static_cast<detail::WordOf<T>>(value);
   switch (order) {
-    case Order::Relaxed: return store<S, Order::Relaxed>(word, bits);
-    case Order::Release: return store<S, Order::Release>(word, bits);
-    default: return store<S, Order::SeqCst>(word, bits);
+    case Order::Relaxed: return store<S, Order::Relaxed, Space::Generic>(word, bits);
+    case Order::Release: return store<S, Order::Release, Space::Generic>(word, bits);
+    default: return store<S, Order::SeqCst, Space::Generic>(word, bits);
   }
 }
 
@@ -53,11 +53,11 @@ WARPWAY_DEVICE T atomicFetchAdd(T* address, const T& value, Order order) {
   auto* word = reinterpret_cast<detail::WordOf<T>*>(address);
   const auto bits = static_cast<detail::WordOf<T>>(value);
   switch (order) {
-    case Order::Relaxed: return static_cast<T>(fetch_add<S, Order::Relaxed>(word, bits));
-    case Order::Acquire: return static_cast<T>(fetch_add<S, Order::Acquire>(word, bits));
-    case Order::Release: return static_cast<T>(fetch_add<S, Order::Release>(word, bits));
-    case Order::AcqRel: return static_cast<T>(fetch_add<S, Order::AcqRel>(word, bits));
-    default: return static_cast<T>(fetch_add<S, Order::SeqCst>(word, bits));
+    case Order::Relaxed: return static_cast<T>(fetch_add<S, Order::Relaxed, Space::Generic>(word, bits));
+    case Order::Acquire: return static_cast<T>(fetch_add<S, Order::Acquire, Space::Generic>(word, bits));
+    case Order::Release: return static_cast<T>(fetch_add<S, Order::Release, Space::Generic>(word, bits));
+    case Order::AcqRel: return static_cast<T>(fetch_add<S, Order::AcqRel, Space::Generic>(word, bits));
+    default: return static_cast<T>(fetch_add<S, Order::SeqCst, Space::Generic>(word, bits));
   }
 }
 

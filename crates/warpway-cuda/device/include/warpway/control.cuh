@@ -114,8 +114,7 @@ struct Wait {
   u64 epoch = 0;
 };
 
-/// Whether puts and signals look at the poison word first. That costs a load of device memory, which hides behind a
-/// fence where there is one. Code that leaves by itself when a wait fails, as compiled plans do, needs no look.
+/// Whether puts and signals look at the poison word first, which costs one load from the second-level cache. Code that leaves by itself when a wait fails, as compiled plans do, needs no look.
 enum class Guard { Poison, None };
 
 /// False once the communicator has failed.

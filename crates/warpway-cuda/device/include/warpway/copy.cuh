@@ -21,6 +21,7 @@ WARPWAY_DEVICE void copy_vectors(V* dst, const V* src, u64 count, u32 thread_id,
   const u64 step = num_threads;
   u64 i = thread_id;
   // The last vector of a full round is the farthest one.
+  WARPWAY_ROLLED
   for (const u64 reach = (copy_depth - 1) * step; i + reach < count; i += copy_depth * step) {
     V v[copy_depth];
     WARPWAY_UNROLL
@@ -28,19 +29,26 @@ WARPWAY_DEVICE void copy_vectors(V* dst, const V* src, u64 count, u32 thread_id,
     WARPWAY_UNROLL
     for (u32 k = 0; k < copy_depth; ++k) dst[i + k * step] = v[k];
   }
+  WARPWAY_ROLLED
   for (; i < count; i += step) dst[i] = src[i];
 }
 
 WARPWAY_DEVICE u64 address(const void* pointer) { return reinterpret_cast<u64>(pointer); }
+
+template <class V>
+WARPWAY_DEVICE void copy_few(V* dst, const V* src, u32 count, u32 thread_id, u32 num_threads) {
+  WARPWAY_ROLLED
+  for (u32 i = thread_id; i < count; i += num_threads) dst[i] = src[i];
+}
 
 /// Fewer bytes than a vector has, in words where the addresses allow it, the rest in bytes.
 WARPWAY_DEVICE void copy_edge(u8* dst, const u8* src, u32 bytes, u32 thread_id, u32 num_threads) {
   u32 words = 0;
   if (((address(dst) | address(src)) & 3) == 0) {
     words = bytes / 4;
-    copy_vectors(reinterpret_cast<u32*>(dst), reinterpret_cast<const u32*>(src), words, thread_id, num_threads);
+    copy_few(reinterpret_cast<u32*>(dst), reinterpret_cast<const u32*>(src), words, thread_id, num_threads);
   }
-  copy_vectors(dst + 4 * words, src + 4 * words, bytes - 4 * words, thread_id, num_threads);
+  copy_few(dst + 4 * words, src + 4 * words, bytes - 4 * words, thread_id, num_threads);
 }
 
 /// Both addresses have the same distance to a multiple of the vector's size.
@@ -54,6 +62,16 @@ WARPWAY_DEVICE void copy_aligning(u8* dst, const u8* src, u64 bytes, u32 thread_
   if (head != 0) copy_edge(dst, src, static_cast<u32>(head), thread_id, num_threads);
   copy_vectors(reinterpret_cast<V*>(dst + head), reinterpret_cast<const V*>(src + head), vectors, thread_id, num_threads);
   if (tail != 0) copy_edge(dst + (bytes - tail), src + (bytes - tail), static_cast<u32>(tail), thread_id, num_threads);
+}
+
+/// Addresses whose distance is no multiple of the preferred vector. Not inlined: it is long, and where it is needed the
+/// call is not what costs.
+WARPWAY_COLD void copy_narrow(u8* dst, const u8* src, u64 bytes, u32 thread_id, u32 num_threads) {
+  const u64 distance = address(dst) ^ address(src);
+  if (distance % 8 == 0) return copy_aligning<Vec8>(dst, src, bytes, thread_id, num_threads);
+  if (distance % 4 == 0) return copy_aligning<u32>(dst, src, bytes, thread_id, num_threads);
+  if (distance % 2 == 0) return copy_aligning<u16>(dst, src, bytes, thread_id, num_threads);
+  copy_vectors(dst, src, bytes, thread_id, num_threads);
 }
 
 template <u32 Bytes>
@@ -97,17 +115,10 @@ WARPWAY_DEVICE void copy(void* dst, const void* src, u64 bytes, u32 thread_id, u
     detail::copy_vectors(reinterpret_cast<Vector*>(to), reinterpret_cast<const Vector*>(from), bytes / Align, thread_id,
                          num_threads);
   } else {
-    const u64 distance = detail::address(to) ^ detail::address(from);
-    if (distance % Align == 0) {
+    if ((detail::address(to) ^ detail::address(from)) % Align == 0) {
       detail::copy_aligning<Vector>(to, from, bytes, thread_id, num_threads);
-    } else if (Align > 8 && distance % 8 == 0) {
-      detail::copy_aligning<Vec8>(to, from, bytes, thread_id, num_threads);
-    } else if (Align > 4 && distance % 4 == 0) {
-      detail::copy_aligning<u32>(to, from, bytes, thread_id, num_threads);
-    } else if (distance % 2 == 0) {
-      detail::copy_aligning<u16>(to, from, bytes, thread_id, num_threads);
     } else {
-      detail::copy_vectors(to, from, bytes, thread_id, num_threads);
+      detail::copy_narrow(to, from, bytes, thread_id, num_threads);
     }
   }
 }

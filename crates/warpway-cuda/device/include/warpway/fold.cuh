@@ -196,19 +196,22 @@ WARPWAY_DEVICE void fold(void* dst, const FoldSource* sources, u32 n, u64 count,
   u64 misaligned = detail::address(dst);
   for (u32 s = 0; s < n; ++s) misaligned |= detail::address(sources[s].address);
   const u64 vectors = misaligned % 16 == 0 ? count / per_vector : 0;
+  // One division for all elements.
+  const auto scaled = One::factor(true, setting), plain = One::factor(false, setting);
+  const auto factor = [&](u32 s) { return sources[s].input ? scaled : plain; };
   for (u64 i = thread_id; i < vectors; i += num_threads) {
     VectorFold<Format, Op> values;
-    values.enter(static_cast<const Vec16*>(sources[0].address)[i], One::factor(sources[0].input, setting));
+    values.enter(static_cast<const Vec16*>(sources[0].address)[i], factor(0));
     for (u32 s = 1; s < n; ++s) {
-      values.join(static_cast<const Vec16*>(sources[s].address)[i], One::factor(sources[s].input, setting));
+      values.join(static_cast<const Vec16*>(sources[s].address)[i], factor(s));
     }
     static_cast<Vec16*>(dst)[i] = values.leave(setting);
   }
   for (u64 i = vectors * per_vector + thread_id; i < count; i += num_threads) {
-    auto value = One::enter(static_cast<const Bits*>(sources[0].address)[i], One::factor(sources[0].input, setting));
+    auto value = One::enter(static_cast<const Bits*>(sources[0].address)[i], factor(0));
     for (u32 s = 1; s < n; ++s) {
       const Bits next = static_cast<const Bits*>(sources[s].address)[i];
-      value = One::join(value, One::enter(next, One::factor(sources[s].input, setting)));
+      value = One::join(value, One::enter(next, factor(s)));
     }
     static_cast<Bits*>(dst)[i] = One::leave(value, setting);
   }

@@ -5,7 +5,7 @@
 // so that it compiles alike under NVRTC and nvcc. Compiled by a host compiler it takes
 // `platform_host.cuh` instead, with which tests run single calls without a GPU.
 //
-// Orders and scopes are those of the PTX memory model. Addresses are generic unless said otherwise.
+// Orders and scopes are those of the PTX memory model. Addresses are those of global memory unless said otherwise.
 #pragma once
 
 namespace warpway {
@@ -44,6 +44,7 @@ enum class Order { Relaxed, Acquire, Release, AcqRel, SeqCst };
 #define WARPWAY_COLD inline __device__ __noinline__
 #define WARPWAY_SHARED __shared__
 #define WARPWAY_UNROLL _Pragma("unroll")
+#define WARPWAY_ROLLED _Pragma("unroll 1")
 #define WARPWAY_TRAP() __trap()
 #if defined(__CUDACC_RTC__)
 // NVRTC has no offsetof; this is what the macro is made of in its front end.
@@ -97,85 +98,19 @@ WARPWAY_DEVICE void pause_ns(u32 duration) { asm volatile("nanosleep.u32 %0;" ::
 
 // ---- Memory: scalars of 4 and 8 bytes ----
 
-#define WARPWAY_PER_SCOPE(ACCESS)                \
-  if constexpr (S == Scope::Block) ACCESS("cta") \
-  else if constexpr (S == Scope::Device) ACCESS("gpu") else ACCESS("sys")
-
 /// Acquire and release in one, or sequentially consistent.
 template <Scope S, Order O = Order::AcqRel>
 WARPWAY_DEVICE void fence() {
-#define WARPWAY_FENCE(scope)                                                                        \
-  {                                                                                                 \
-    if constexpr (O == Order::SeqCst) asm volatile("fence.sc." scope ";" ::: "memory");             \
-    else asm volatile("fence.acq_rel." scope ";" ::: "memory");                                     \
+  if constexpr (O == Order::SeqCst) {
+    if constexpr (S == Scope::Block) asm volatile("fence.sc.cta;" ::: "memory");
+    else if constexpr (S == Scope::Device) asm volatile("fence.sc.gpu;" ::: "memory");
+    else asm volatile("fence.sc.sys;" ::: "memory");
+  } else {
+    if constexpr (S == Scope::Block) asm volatile("fence.acq_rel.cta;" ::: "memory");
+    else if constexpr (S == Scope::Device) asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    else asm volatile("fence.acq_rel.sys;" ::: "memory");
   }
-  WARPWAY_PER_SCOPE(WARPWAY_FENCE)
-#undef WARPWAY_FENCE
 }
-
-#define WARPWAY_LOAD_AS(order, scope, bits, letter) \
-  asm volatile("ld." order "." scope ".b" #bits " %0, [%1];" : "=" letter(value) : "l"(address) : "memory");
-#define WARPWAY_STORE_AS(order, scope, bits, letter) \
-  asm volatile("st." order "." scope ".b" #bits " [%0], %1;" ::"l"(address), letter(value) : "memory");
-#define WARPWAY_ADD_AS(order, scope, bits, letter)                                        \
-  asm volatile("atom." order "." scope ".add.u" #bits " %0, [%1], %2;"                    \
-               : "=" letter(old) : "l"(address), letter(value) : "memory");
-#define WARPWAY_CAS_AS(order, scope, bits, letter)                                        \
-  asm volatile("atom." order "." scope ".cas.b" #bits " %0, [%1], %2, %3;"                \
-               : "=" letter(old) : "l"(address), letter(expected), letter(desired) : "memory");
-
-#define WARPWAY_SCALAR(T, bits, letter)                                                        \
-  template <Scope S, Order O>                                                                  \
-  WARPWAY_DEVICE T load(const T* address) {                                                    \
-    static_assert(O == Order::Relaxed || O == Order::Acquire || O == Order::SeqCst, "load");   \
-    T value;                                                                                   \
-    if constexpr (O == Order::SeqCst) fence<S, Order::SeqCst>();                               \
-    if constexpr (O == Order::Relaxed) {                                                       \
-      if constexpr (S == Scope::Block) WARPWAY_LOAD_AS("relaxed", "cta", bits, letter)         \
-      else if constexpr (S == Scope::Device) WARPWAY_LOAD_AS("relaxed", "gpu", bits, letter)   \
-      else WARPWAY_LOAD_AS("relaxed", "sys", bits, letter)                                     \
-    } else {                                                                                   \
-      if constexpr (S == Scope::Block) WARPWAY_LOAD_AS("acquire", "cta", bits, letter)         \
-      else if constexpr (S == Scope::Device) WARPWAY_LOAD_AS("acquire", "gpu", bits, letter)   \
-      else WARPWAY_LOAD_AS("acquire", "sys", bits, letter)                                     \
-    }                                                                                          \
-    return value;                                                                              \
-  }                                                                                            \
-  template <Scope S, Order O>                                                                  \
-  WARPWAY_DEVICE void store(T* address, T value) {                                             \
-    static_assert(O == Order::Relaxed || O == Order::Release || O == Order::SeqCst, "store");  \
-    if constexpr (O == Order::SeqCst) fence<S, Order::SeqCst>();                               \
-    if constexpr (O == Order::Release) {                                                       \
-      if constexpr (S == Scope::Block) WARPWAY_STORE_AS("release", "cta", bits, letter)        \
-      else if constexpr (S == Scope::Device) WARPWAY_STORE_AS("release", "gpu", bits, letter)  \
-      else WARPWAY_STORE_AS("release", "sys", bits, letter)                                    \
-    } else {                                                                                   \
-      if constexpr (S == Scope::Block) WARPWAY_STORE_AS("relaxed", "cta", bits, letter)        \
-      else if constexpr (S == Scope::Device) WARPWAY_STORE_AS("relaxed", "gpu", bits, letter)  \
-      else WARPWAY_STORE_AS("relaxed", "sys", bits, letter)                                    \
-    }                                                                                          \
-  }                                                                                            \
-  /* The other orders of a read-modify-write are made of fences, which is what the hardware does. */ \
-  template <Scope S, Order O>                                                                  \
-  WARPWAY_DEVICE T fetch_add(T* address, T value) {                                            \
-    T old;                                                                                     \
-    before<S, O>();                                                                            \
-    if constexpr (S == Scope::Block) WARPWAY_ADD_AS("relaxed", "cta", bits, letter)            \
-    else if constexpr (S == Scope::Device) WARPWAY_ADD_AS("relaxed", "gpu", bits, letter)      \
-    else WARPWAY_ADD_AS("relaxed", "sys", bits, letter)                                        \
-    after<S, O>();                                                                             \
-    return old;                                                                                \
-  }                                                                                            \
-  template <Scope S, Order O>                                                                  \
-  WARPWAY_DEVICE T compare_exchange(T* address, T expected, T desired) {                       \
-    T old;                                                                                     \
-    before<S, O>();                                                                            \
-    if constexpr (S == Scope::Block) WARPWAY_CAS_AS("relaxed", "cta", bits, letter)            \
-    else if constexpr (S == Scope::Device) WARPWAY_CAS_AS("relaxed", "gpu", bits, letter)      \
-    else WARPWAY_CAS_AS("relaxed", "sys", bits, letter)                                        \
-    after<S, O>();                                                                             \
-    return old;                                                                                \
-  }
 
 /// What stands before and after a relaxed read-modify-write to give it the order `O`.
 template <Scope S, Order O>
@@ -188,15 +123,82 @@ WARPWAY_DEVICE void after() {
   if constexpr (O != Order::Relaxed && O != Order::Release) fence<S>();
 }
 
+/// Where an address points. A generic atomic costs a dozen instructions more, in case it is shared memory.
+enum class Space { Global, Generic };
+
+#define WARPWAY_LOAD_AS(where, order, bits, letter) \
+  asm volatile("ld." order "." where ".b" #bits " %0, [%1];" : "=" letter(value) : "l"(at) : "memory");
+#define WARPWAY_STORE_AS(where, order, bits, letter) \
+  asm volatile("st." order "." where ".b" #bits " [%0], %1;" ::"l"(at), letter(value) : "memory");
+#define WARPWAY_ADD_AS(where, order, bits, letter) \
+  asm volatile("atom." order "." where ".add.u" #bits " %0, [%1], %2;" \
+               : "=" letter(old) : "l"(at), letter(value) : "memory");
+#define WARPWAY_CAS_AS(where, order, bits, letter) \
+  asm volatile("atom." order "." where ".cas.b" #bits " %0, [%1], %2, %3;" \
+               : "=" letter(old) : "l"(at), letter(expected), letter(desired) : "memory");
+
+/// One access, with scope and space spelt as PTX does.
+#define WARPWAY_SCOPED(ACCESS, order, bits, letter)                                              \
+  {                                                                                              \
+    const u64 at = Where == Space::Global ? static_cast<u64>(__cvta_generic_to_global(address))  \
+                                          : reinterpret_cast<u64>(address);                      \
+    if constexpr (Where == Space::Global) {                                                      \
+      if constexpr (S == Scope::Block) ACCESS("cta.global", order, bits, letter)                 \
+      else if constexpr (S == Scope::Device) ACCESS("gpu.global", order, bits, letter)           \
+      else ACCESS("sys.global", order, bits, letter)                                             \
+    } else {                                                                                     \
+      if constexpr (S == Scope::Block) ACCESS("cta", order, bits, letter)                        \
+      else if constexpr (S == Scope::Device) ACCESS("gpu", order, bits, letter)                  \
+      else ACCESS("sys", order, bits, letter)                                                    \
+    }                                                                                            \
+  }
+
+#define WARPWAY_SCALAR(T, bits, letter)                                                          \
+  template <Scope S, Order O, Space Where = Space::Global>                                       \
+  WARPWAY_DEVICE T load(const T* address) {                                                      \
+    static_assert(O == Order::Relaxed || O == Order::Acquire || O == Order::SeqCst, "load");     \
+    T value;                                                                                     \
+    if constexpr (O == Order::SeqCst) fence<S, Order::SeqCst>();                                 \
+    if constexpr (O == Order::Relaxed) WARPWAY_SCOPED(WARPWAY_LOAD_AS, "relaxed", bits, letter)  \
+    else WARPWAY_SCOPED(WARPWAY_LOAD_AS, "acquire", bits, letter)                                \
+    return value;                                                                                \
+  }                                                                                              \
+  template <Scope S, Order O, Space Where = Space::Global>                                       \
+  WARPWAY_DEVICE void store(T* address, T value) {                                               \
+    static_assert(O == Order::Relaxed || O == Order::Release || O == Order::SeqCst, "store");    \
+    if constexpr (O == Order::SeqCst) fence<S, Order::SeqCst>();                                 \
+    if constexpr (O == Order::Release) WARPWAY_SCOPED(WARPWAY_STORE_AS, "release", bits, letter) \
+    else WARPWAY_SCOPED(WARPWAY_STORE_AS, "relaxed", bits, letter)                               \
+  }                                                                                              \
+  template <Scope S, Order O, Space Where = Space::Global>                                       \
+  WARPWAY_DEVICE T fetch_add(T* address, T value) {                                              \
+    T old;                                                                                       \
+    if constexpr (O == Order::Release) WARPWAY_SCOPED(WARPWAY_ADD_AS, "release", bits, letter)   \
+    else {                                                                                       \
+      before<S, O>();                                                                            \
+      WARPWAY_SCOPED(WARPWAY_ADD_AS, "relaxed", bits, letter)                                    \
+      after<S, O>();                                                                             \
+    }                                                                                            \
+    return old;                                                                                  \
+  }                                                                                              \
+  template <Scope S, Order O, Space Where = Space::Global>                                       \
+  WARPWAY_DEVICE T compare_exchange(T* address, T expected, T desired) {                         \
+    T old;                                                                                       \
+    before<S, O>();                                                                              \
+    WARPWAY_SCOPED(WARPWAY_CAS_AS, "relaxed", bits, letter)                                      \
+    after<S, O>();                                                                               \
+    return old;                                                                                  \
+  }
+
 WARPWAY_SCALAR(u32, 32, "r")
 WARPWAY_SCALAR(u64, 64, "l")
 
 #undef WARPWAY_SCALAR
+#undef WARPWAY_SCOPED
 #undef WARPWAY_CAS_AS
 #undef WARPWAY_ADD_AS
 #undef WARPWAY_STORE_AS
 #undef WARPWAY_LOAD_AS
-#undef WARPWAY_PER_SCOPE
 
 // ---- Memory: vectors ----
 // Volatile: neither merged, moved among each other nor dropped. They order nothing else. Each aligned 8 bytes are
@@ -204,20 +206,20 @@ WARPWAY_SCALAR(u64, 64, "l")
 
 WARPWAY_DEVICE Vec8 load_volatile(const Vec8* address) {
   Vec8 v;
-  asm volatile("ld.volatile.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(address));
+  asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(__cvta_generic_to_global(address)));
   return v;
 }
 WARPWAY_DEVICE void store_volatile(Vec8* address, Vec8 v) {
-  asm volatile("st.volatile.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(v.x), "r"(v.y));
+  asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(address)), "r"(v.x), "r"(v.y));
 }
 WARPWAY_DEVICE Vec16 load_volatile(const Vec16* address) {
   Vec16 v;
-  asm volatile("ld.volatile.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(address));
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(__cvta_generic_to_global(address)));
   return v;
 }
 WARPWAY_DEVICE void store_volatile(Vec16* address, Vec16 v) {
-  asm volatile("st.volatile.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(address)), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
 }
 /// One single 16-byte store to global or pinned memory, relaxed, system scope.
 WARPWAY_DEVICE void store_whole(void* address, u64 low, u64 high) {

@@ -9,6 +9,7 @@
 #define WARPWAY_COLD inline
 #define WARPWAY_SHARED static
 #define WARPWAY_UNROLL
+#define WARPWAY_ROLLED
 #define WARPWAY_TRAP() __builtin_trap()
 #define WARPWAY_OFFSET_OF(Type, field) __builtin_offsetof(Type, field)
 #define WARPWAY_ARCH 0
@@ -33,23 +34,25 @@ inline u32 lanes_read(u32, u32 value, u32) { return value; }
 inline u64 clock_ns() { return host_clock += host_tick; }
 inline void pause_ns(u32 duration) { host_clock += duration; }
 
+enum class Space { Global, Generic };
+
 template <Scope S, Order O = Order::AcqRel>
 inline void fence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
-template <Scope S, Order O, class T>
+template <Scope S, Order O, Space Where = Space::Global, class T>
 inline T load(const T* address) {
   return __atomic_load_n(address, __ATOMIC_SEQ_CST);
 }
-template <Scope S, Order O, class T>
+template <Scope S, Order O, Space Where = Space::Global, class T>
 inline void store(T* address, T value) {
   __atomic_store_n(address, value, __ATOMIC_SEQ_CST);
 }
-template <Scope S, Order O, class T>
+template <Scope S, Order O, Space Where = Space::Global, class T>
 inline T fetch_add(T* address, T value) {
   return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
 }
-template <Scope S, Order O, class T>
+template <Scope S, Order O, Space Where = Space::Global, class T>
 inline T compare_exchange(T* address, T expected, T desired) {
   __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   return expected;

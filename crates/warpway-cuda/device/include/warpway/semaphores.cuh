@@ -71,10 +71,7 @@ struct MemoryDevice2DeviceSemaphore {
   /// Adds 1 to the peer's counter after everything that the thread wrote or acquired. Nothing after a failure.
   template <Guard G = Guard::Poison>
   WARPWAY_DEVICE void signal() const {
-    const bool running = is_running<G>(site);
-    // The fence waits for the peer to have the data; the look at the poison word is over before.
-    fence<Scope::System>();
-    if (running) fetch_add<Scope::System, Order::Relaxed>(remote_inbound, u64{1});
+    if (is_running<G>(site)) fetch_add<Scope::System, Order::Release>(remote_inbound, u64{1});
   }
 
   /// The same, ordering nothing.
@@ -112,10 +109,9 @@ struct SwitchDevice2DeviceSemaphore {
   /// Arrives, after everything that the thread wrote or acquired.
   template <Guard G = Guard::Poison>
   WARPWAY_DEVICE void signal() const {
-    if (!usable()) return;
-    const bool running = is_running<G>(site);
+    if (!usable() || !is_running<G>(site)) return;
     fence<Scope::System>();
-    if (running) multicast_add(multicast, u64{1});
+    multicast_add(multicast, u64{1});
   }
 
   /// The same, ordering nothing.
