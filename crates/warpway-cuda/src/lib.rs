@@ -16,6 +16,7 @@
 //! | `context.rs` | on whose behalf calls are made; peer access |
 //! | `residency.rs` | how much of a device is held by blocks that may wait |
 //! | `stream.rs`, `event.rs`, `graph.rs` | order and time of work on a device |
+//! | `handle.rs` | what host and device share; `device/include/warpway` holds the headers |
 //! | `module.rs`, `arguments.rs` | kernels and how they are launched |
 //! | `jit/` | kernels compiled by NVRTC, kept in memory and on disk |
 //! | `memory/` | allocations that can be exported, pinned memory, pointers of other libraries |
@@ -26,6 +27,7 @@ mod device;
 mod driver;
 mod event;
 mod graph;
+mod handle;
 pub mod jit;
 mod memory;
 mod module;
@@ -38,6 +40,12 @@ pub use device::{Architecture, GpuInfo, PciAddress, PeerLink};
 pub use driver::Driver;
 pub use event::Event;
 pub use graph::Graph;
+pub use handle::{
+    BasePortChannelHandle, Control, DeviceSemaphore, DeviceSyncer, EpochsHandle, ErrorRecord, FailureCode,
+    FifoHandle, Host2DeviceSemaphoreHandle, HostControl, MemoryChannelDeviceHandle,
+    MemoryDevice2DeviceSemaphoreHandle, NO_PEER, PROXY_STOPPED, PortChannelHandle, Site, SwitchChannelHandle,
+    SwitchDevice2DeviceSemaphoreHandle, WaitKind,
+};
 pub use memory::{
     DeviceMemory, Foreign, ForeignKind, IPC_HANDLE_BYTES, ImportedMemory, PinnedMemory, copy, copy_from_host,
     copy_to_host, fill,

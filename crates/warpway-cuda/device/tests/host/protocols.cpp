@@ -1,0 +1,236 @@
+// What the headers do when one host thread calls: copies, packets, lines, waits, requests. Threads of a collective call one
+// after the other. Ends with 0 if all is right, else names the check that failed.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+#include "warpway/device_semaphore.cuh"
+#include "warpway/epoch.cuh"
+#include "warpway/grid.cuh"
+#include "warpway/lines.cuh"
+#include "warpway/memory_channel.cuh"
+#include "warpway/port_channel.cuh"
+#include "warpway/vectors.cuh"
+
+using namespace warpway;
+
+#define CHECK(condition)                                              \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      std::printf("line %d: not so: %s\n", __LINE__, #condition);     \
+      std::exit(1);                                                   \
+    }                                                                 \
+  } while (false)
+
+namespace {
+
+u8 sample(u32 i) { return static_cast<u8>(i * 7 + i / 251 + 1); }
+
+/// Exactly `bytes` bytes of `out` from `from` on are those of `data`, all others `filler`.
+void check_only(const u8* out, const u8* data, u32 room, u32 from, u32 bytes, u8 filler) {
+  for (u32 i = 0; i < room; ++i) {
+    const u8 expected = i >= from && i < from + bytes ? data[i - from] : filler;
+    if (out[i] == expected) continue;
+    std::printf("byte %u is %u, not %u: %u bytes from %u\n", i, out[i], expected, bytes, from);
+    std::exit(1);
+  }
+}
+
+void copies_are_exact() {
+  alignas(64) static u8 src[512], dst[512];
+  for (u32 i = 0; i < 512; ++i) src[i] = sample(i);
+  for (u32 threads : {1u, 3u, 32u}) {
+    for (u32 to = 64; to < 96; ++to) {
+      for (u32 from = 64; from < 96; ++from) {
+        for (u32 bytes = 0; bytes <= 257; ++bytes) {
+          std::memset(dst, 0xc5, sizeof dst);
+          for (u32 t = 0; t < threads; ++t) copy(dst + to, static_cast<const void*>(src + from), bytes, t, threads);
+          check_only(dst, src + from, 512, to, bytes, 0xc5);
+        }
+      }
+    }
+  }
+  for (u32 bytes = 0; bytes <= 256; bytes += 4) {
+    std::memset(dst, 0xc5, sizeof dst);
+    for (u32 t = 0; t < 5; ++t) copy<4, false>(dst + 64, src + 68, bytes, t, 5);
+    check_only(dst, src + 68, 512, 64, bytes, 0xc5);
+  }
+}
+
+template <class Packet>
+void packets_take_any_number_of_bytes() {
+  alignas(64) u8 data[128], out[128], packets[512];
+  constexpr u32 payload = sizeof(typename Packet::Payload), guard = 64;
+  for (u32 i = 0; i < 128; ++i) data[i] = sample(i);
+  for (u32 shift = 0; shift < 9; ++shift) {
+    for (u32 bytes = 0; bytes <= 65; ++bytes) {
+      for (u32 threads : {1u, 4u, 7u}) {
+        std::memset(packets, 0xa5, sizeof packets);
+        std::memset(out, 0xee, sizeof out);
+        for (u32 t = 0; t < threads; ++t) copyToPackets<Packet>(packets + guard, data + shift, bytes, t, threads, 9);
+        const u32 count = (bytes + payload - 1) / payload;
+        for (u32 i = 0; i < 512; ++i) {
+          if (i < guard || i >= guard + count * sizeof(Packet)) CHECK(packets[i] == 0xa5);
+        }
+        if (count > 0) {
+          typename Packet::Payload last;
+          u8 padded[8];
+          CHECK(!reinterpret_cast<Packet*>(packets + guard)[count - 1].readOnce(9, last));
+          std::memcpy(padded, &last, payload);
+          for (u32 i = bytes - (count - 1) * payload; i < payload; ++i) CHECK(padded[i] == 0);
+        }
+        for (u32 t = 0; t < threads; ++t) {
+          CHECK(copyFromPackets<Packet>(out + shift, packets + guard, bytes, t, threads, 9) == Status::Ok);
+        }
+        check_only(out, data + shift, 128, shift, bytes, 0xee);
+      }
+    }
+  }
+}
+
+void lines_take_any_number_of_bytes() {
+  alignas(128) static u8 lines[2048];
+  alignas(64) static u8 data[600], out[600];
+  for (u32 i = 0; i < 600; ++i) data[i] = sample(i);
+  for (u32 shift = 0; shift < 9; ++shift) {
+    for (u32 bytes = 0; bytes <= 500; ++bytes) {
+      std::memset(lines, 0xa5, sizeof lines);
+      std::memset(out, 0xee, sizeof out);
+      for (u32 t = 0; t < 16; ++t) copyToLines(lines + 128, data + shift, bytes, t, 16, 77);
+      for (u32 i = 0; i < 2048; ++i) {
+        if (i < 128 || i >= 128 + (bytes + 119) / 120 * 128) CHECK(lines[i] == 0xa5);
+      }
+      for (u32 t = 0; t < 16; ++t) CHECK(copyFromLines(out + shift, lines + 128, bytes, t, 16, 77) == Status::Ok);
+      check_only(out, data + shift, 600, shift, bytes, 0xee);
+    }
+  }
+}
+
+/// A communicator that has not failed, with a deadline of 5 ms.
+struct World {
+  HostControl host{};
+  Control control{};
+  World() { control.deadline_ns = 5000000, control.host = &host, control.rank = 3; }
+  Site site() { return Site{&control, 1, 42}; }
+  bool failed(Code code, Kind kind, u64 expected, u64 observed) const {
+    const ErrorRecord& r = host.record;
+    return control.poison == 1 && host.record_state == 2 && r.code == u16(code) && r.kind == u16(kind) && r.rank == 3 &&
+           r.peer == 1 && r.object == 42 && r.expected == expected && r.observed == observed;
+  }
+};
+
+void semaphores_wait_and_fail() {
+  World w;
+  u64 inbound = 2, remote = 0, expected = 0;
+  const MemoryDevice2DeviceSemaphore semaphore{&inbound, &remote, &expected, w.site()};
+  CHECK(semaphore.wait() == Status::Ok && semaphore.poll() && !semaphore.poll() && expected == 2);
+  semaphore.signal(), semaphore.relaxedSignal();
+  CHECK(remote == 2);
+  CHECK(semaphore.wait(100) == Status::Timeout);
+  CHECK(w.failed(Code::Timeout, Kind::MemoryDeviceToDevice, 3, 2));
+  semaphore.signal();
+  CHECK(remote == 2);
+  CHECK(semaphore.wait() == Status::Aborted && w.host.record.expected == 3);
+
+  World late;
+  const Host2DeviceSemaphore slow{&inbound, &expected, late.site()};
+  CHECK(slow.wait() == Status::Timeout && late.failed(Code::Timeout, Kind::HostToDevice, 5, 2));
+  CHECK(late.host.record.elapsed_ns >= 5000000 && late.host.record.elapsed_ns < 5100000);
+
+  World stopped;
+  stopped.host.abort_word = 9;
+  const Host2DeviceSemaphore aborted{&inbound, &expected, stopped.site()};
+  CHECK(aborted.wait() == Status::Aborted && stopped.failed(Code::Aborted, Kind::HostToDevice, 6, 2));
+  CHECK(stopped.host.record.reason == 9);
+
+  World units;
+  DeviceSemaphore one(1);
+  one.site = units.site();
+  CHECK(one.acquire() == Status::Ok);
+  one.release();
+  CHECK(one.acquire() == Status::Ok && one.acquire(10) == Status::Timeout);
+  CHECK(units.failed(Code::Timeout, Kind::DeviceSemaphore, 3, 2));
+
+  World blocks;
+  DeviceSyncer syncer;
+  syncer.site = blocks.site();
+  CHECK(syncer.sync(1) == Status::Ok && syncer.sync(2, 10) == Status::Timeout && syncer.arrivals == 1);
+  CHECK(blocks.failed(Code::Timeout, Kind::GridBarrier, 1, 0));
+  CHECK(syncer.sync(2) == Status::Ok && syncer.generation == 1 && syncer.arrivals == 0);
+
+  World none;
+  MemoryChannel channel{};
+  channel.semaphore = MemoryDevice2DeviceSemaphore{&inbound, &remote, &expected, none.site()};
+  CHECK(channel.unpackPackets(0, 8, 0, 1, 1) == Status::Aborted && none.failed(Code::Misuse, Kind::Call, 1, 0));
+
+  World silent;
+  LL16 packet{};
+  Vec8 data{1, 1};
+  CHECK(await_packet(&packet, 5, data, silent.site()) == Status::Timeout && data.x == 0 && data.y == 0);
+  CHECK(silent.failed(Code::Timeout, Kind::Packet, 5, 0));
+}
+
+void requests_lie_as_the_proxy_expects() {
+  constexpr u64 commit = u64{1} << 63;
+  World w;
+  alignas(64) u64 slots[16] = {};
+  u64 head = 0, tail = 0, cached = 0;
+  const Fifo fifo{slots, &head, &tail, &cached, 2, w.site()};
+  // The element of `the_layout_is_the_documented_one` in warpway-core.
+  const Trigger trigger{5, 0x87654321, 0xfedcba98, 0x01234567, 0x1111222233334444, 0x5555666677778888, 0x0999aaaabbbbcccc, -2};
+  const u64 words[8] = {0x1111222233334444, commit | 0x8765432105, 0x5555666677778888, commit | 0xfedcba98,
+                        0x0999aaaabbbbcccc, commit | 0x01234567, 0xfffffffffffffffe, commit};
+  CHECK(fifo.push(trigger) == 0 && std::memcmp(slots, words, 64) == 0);
+  CHECK(fifo.push(trigger) == 1 && !fifo.poll(0));
+  tail = 1;
+  CHECK(fifo.poll(0) && !fifo.poll(1) && fifo.sync(0) == Status::Ok);
+  CHECK(fifo.push(trigger) == 2 && slots[1] == 0x8765432105 && slots[7] == 0 && cached == 1);
+  CHECK(fifo.push(trigger) == no_position && w.failed(Code::Timeout, Kind::FifoSlot, 2, 1));
+  CHECK(fifo.push(trigger) == no_position && head == 4);
+
+  World stopped;
+  tail = 2 | proxy_stopped;
+  const Fifo dead{slots, &head, &tail, &cached, 2, stopped.site()};
+  CHECK(dead.sync(1) == Status::Ok && dead.sync(2) == Status::Aborted);
+  CHECK(stopped.failed(Code::Aborted, Kind::FifoSlot, 3, tail));
+
+  for (u32 wrong = 0; wrong < 3; ++wrong) {
+    World refused;
+    Trigger bad = trigger;
+    if (wrong == 0) bad.size = ~u64{0} - 3;
+    if (wrong == 1) bad.kind = 16;
+    if (wrong == 2) bad.kind = 0;
+    CHECK((Fifo{slots, &head, &tail, &cached, 2, refused.site()}.push(bad) == no_position));
+    CHECK(refused.host.record.code == u16(Code::FifoRange) && head == 4);
+  }
+}
+
+void flags_follow_epochs() {
+  for (u64 value : {u64{0}, u64{1}, u64{0xfffffffe}, u64{0xffffffff}, u64{1} << 32, ~u64{0}, u64{0xfffffffeffffffff}}) {
+    CHECK((Epoch{value}.flag() == value % 0xffffffff + 1 && Epoch{value}.parity() == value % 2));
+  }
+}
+
+void vectors_hold_words_and_clip() {
+  const f16x4 v{{0x7c00, 0xfc00, 0x7e01, 0x3c00}};
+  CHECK(v.word(0) == 0xfc007c00 && v.word(1) == 0x3c007e01);
+  const f16x4 clipped = clip(v);
+  CHECK(clipped[0] == 0x7bff && clipped[1] == 0xfbff && clipped[2] == 0x7e01 && clipped[3] == 0x3c00);
+  CHECK((to<f32x4>(v)[3] == 0x3f800000 && to<e5m2x4>(v)[0] == 0x7b && bit_cast<u32x2>(v)[0] == 0xfc007c00));
+  const bf16x2 zeros{{0x8000, 0x0000}}, swapped{{0x0000, 0x8000}};
+  CHECK(min(zeros, swapped).word(0) == 0x80008000 && max(zeros, swapped).word(0) == 0);
+}
+
+}  // namespace
+
+int main() {
+  copies_are_exact();
+  packets_take_any_number_of_bytes<LL16>();
+  packets_take_any_number_of_bytes<LL8>();
+  lines_take_any_number_of_bytes();
+  semaphores_wait_and_fail();
+  requests_lie_as_the_proxy_expects();
+  flags_follow_epochs();
+  vectors_hold_words_and_clip();
+}

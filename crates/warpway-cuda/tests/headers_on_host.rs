@@ -1,0 +1,177 @@
+//! The device headers compiled by a host C++ compiler: what needs no GPU is checked without one.
+//!
+//! Uses `$CXX` or `c++`. Without a compiler the tests say so and pass, except where `CI` is set.
+
+use std::io::{Read, Write};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::ptr::NonNull;
+
+use warpway_host::{FoldKernel, FoldSource};
+use warpway_plan::{DataType, ReduceOp};
+
+/// A program of `device/tests/host`, compiled; `None` without a compiler.
+fn build(name: &str) -> Option<PathBuf> {
+    let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    let device = Path::new(env!("CARGO_MANIFEST_DIR")).join("device");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    let output = Command::new(&compiler)
+        .args([
+            "-std=c++17",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-fno-strict-aliasing",
+            "-ffp-contract=off",
+            "-I",
+        ])
+        .arg(device.join("include"))
+        .arg(device.join("tests/host").join(name).with_extension("cpp"))
+        .arg("-o")
+        .arg(&program)
+        .output();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            assert!(std::env::var_os("CI").is_none(), "no C++ compiler {compiler:?}");
+            eprintln!("not run: no C++ compiler {compiler:?}; set CXX");
+            return None;
+        }
+        Err(error) => panic!("{compiler:?}: {error}"),
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(program)
+}
+
+#[test]
+fn protocols_of_one_thread() {
+    let Some(program) = build("protocols") else { return };
+    let output = Command::new(&program).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    std::fs::remove_file(program).unwrap();
+}
+
+const TYPES: [DataType; 15] = [
+    DataType::Int32,
+    DataType::Uint32,
+    DataType::Float16,
+    DataType::Float32,
+    DataType::Bfloat16,
+    DataType::Float8E4m3fn,
+    DataType::Float8E4m3fnuz,
+    DataType::Float8E5m2,
+    DataType::Float8E5m2fnuz,
+    DataType::Uint8,
+    DataType::Float8E4m3b15,
+    DataType::Int8,
+    DataType::Int64,
+    DataType::Uint64,
+    DataType::Float64,
+];
+const SIZES: [usize; 15] = [4, 4, 2, 4, 2, 1, 1, 1, 1, 1, 1, 1, 8, 8, 8];
+/// By NCCL's numbers, which the device uses.
+const OPERATORS: [ReduceOp; 5] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::Avg];
+const ELEMENTS: usize = 1 << 16;
+
+/// Numbers without a pattern.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// All codes (pairs of codes of bytes), and for wider types infinities, NaN of several payloads, both zeros, subnormal numbers,
+/// numbers near one, and anything.
+fn element(size: usize, source: usize, index: usize, random: &mut Random) -> u64 {
+    const HALVES: [u64; 13] =
+        [0x7c00, 0xfc00, 0x7e01, 0x8000, 0, 1, 0x8001, 0x7f80, 0xff80, 0x7fc1, 0x80, 0x7bff, 0x7f7f];
+    const FLOATS: [u64; 10] = [
+        0x7f80_0000,
+        0xff80_0000,
+        0x7fc0_0001,
+        0xffc0_0001,
+        1 << 31,
+        0,
+        1,
+        0x8000_0001,
+        0x0080_0000,
+        0x7f7f_ffff,
+    ];
+    let drawn = random.next();
+    let pick = (drawn >> 8) as usize;
+    match (size, source, drawn % 4) {
+        (1, 0, _) | (2, 0, _) => index as u64,
+        (1, 1, _) => index as u64 >> 8,
+        (2, _, 0) => HALVES[pick % HALVES.len()],
+        (2, _, 1) => index as u64 ^ (drawn >> 40 & 0x80ff),
+        (4, _, 0) => FLOATS[pick % FLOATS.len()],
+        (4, _, 1) => 0x3f00_0000 + (drawn >> 41),
+        (8, _, 0) => FLOATS[pick % FLOATS.len()] << 32 | (drawn >> 60 & 1),
+        (8, _, 1) => 0x3fe0_0000_0000_0000 + (drawn >> 12),
+        _ => drawn >> 5,
+    }
+}
+
+/// The bits are those of the host engine for every type and operator, one to four sources, inputs and partial results.
+#[test]
+fn folds_give_the_bits_of_the_host_engine() {
+    let Some(program) = build("folds") else { return };
+    let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut calls, mut results) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut random = Random(88_172_645_463_325_252);
+    for (number, (data_type, size)) in TYPES.into_iter().zip(SIZES).enumerate() {
+        for n in 1..=4 {
+            let data: Vec<Vec<u8>> = (0..n)
+                .map(|s| {
+                    let code = |i| element(size, s, i, &mut random).to_le_bytes();
+                    (0..ELEMENTS).map(code).flat_map(|code| code.into_iter().take(size)).collect()
+                })
+                .collect();
+            let source = |(s, data): (usize, &Vec<u8>)| FoldSource {
+                address: NonNull::from(&data[..]).cast(),
+                input: s % 2 == 0,
+            };
+            let sources: Vec<FoldSource> = data.iter().enumerate().map(source).collect();
+            for (op_number, op) in OPERATORS.into_iter().enumerate() {
+                for (ranks, last) in [(1, true), (3, true), (7, false)] {
+                    let mut expected = vec![0u8; ELEMENTS * size];
+                    let kernel = FoldKernel::new(data_type, op, NonZeroU32::new(ranks).unwrap());
+                    let out = NonNull::from(&mut expected[..]).cast();
+                    // SAFETY: sources and result live, have as many bytes as given, and are distinct.
+                    unsafe { kernel.fold_into(&sources, (ELEMENTS * size) as u64, last, &[out]) };
+
+                    for word in [number as u32, op_number as u32, ranks, last.into(), n as u32, 0] {
+                        calls.write_all(&word.to_ne_bytes()).unwrap();
+                    }
+                    calls.write_all(&(ELEMENTS as u64).to_ne_bytes()).unwrap();
+                    for (source, data) in sources.iter().zip(&data) {
+                        calls.write_all(&u32::from(source.input).to_ne_bytes()).unwrap();
+                        calls.write_all(data).unwrap();
+                    }
+                    calls.flush().unwrap();
+                    let mut found = vec![0u8; ELEMENTS * size];
+                    results.read_exact(&mut found).unwrap();
+                    if let Some(i) = (0..ELEMENTS * size).find(|i| found[*i] != expected[*i]) {
+                        let at = i / size * size..i / size * size + size;
+                        let entered: Vec<_> = data.iter().map(|data| &data[at.clone()]).collect();
+                        panic!(
+                            "{data_type:?} {op:?} of {entered:x?}, {ranks} ranks, last {last}: {:x?} instead of {:x?}",
+                            &found[at.clone()],
+                            &expected[at.clone()]
+                        );
+                    }
+                }
+            }
+        }
+    }
+    drop(calls);
+    assert!(child.wait().unwrap().success());
+    std::fs::remove_file(program).unwrap();
+}
