@@ -171,6 +171,35 @@ void semaphores_wait_and_fail() {
   CHECK(silent.failed(Code::Timeout, Kind::Packet, 5, 0));
 }
 
+void half_a_packet_is_none() {
+  alignas(16) LL16 packet{};
+  Vec8 data{};
+  packet.write(1, 2, 5);
+  CHECK(!packet.readOnce(5, data) && data.x == 1 && data.y == 2);
+  packet.flag1 = 6;
+  CHECK(packet.readOnce(5, data) && packet.readOnce(6, data));
+  packet.flag1 = 5, packet.flag2 = 6;
+  CHECK(packet.readOnce(5, data) && packet.readOnce(6, data));
+}
+
+void a_bound_counts_failed_tests() {
+  for (i64 bound : {i64{0}, i64{1}, i64{63}, i64{64}, i64{100}}) {
+    World w;
+    i64 tests = 0;
+    const auto never = [&](u64&) { return ++tests < 0; };
+    CHECK(poll_until(Wait{w.site(), Kind::Call, 1}, never, {bound}) == Status::Timeout && tests == bound + 1);
+  }
+  // Poison is seen at the first look, and not before.
+  World w;
+  w.control.poison = 1;
+  u32 tests = 0;
+  const auto late = [&](u64&) { return ++tests == tests_between_looks; };
+  CHECK(poll_until(Wait{w.site(), Kind::Call, 1}, late) == Status::Ok);
+  tests = 1;
+  CHECK(poll_until(Wait{w.site(), Kind::Call, 1}, [&](u64&) { return ++tests == 100; }) == Status::Aborted);
+  CHECK(tests == tests_between_looks + 1 && w.host.record_state == 0);
+}
+
 void requests_lie_as_the_proxy_expects() {
   constexpr u64 commit = u64{1} << 63;
   World w;
@@ -229,6 +258,8 @@ int main() {
   packets_take_any_number_of_bytes<LL16>();
   packets_take_any_number_of_bytes<LL8>();
   lines_take_any_number_of_bytes();
+  half_a_packet_is_none();
+  a_bound_counts_failed_tests();
   semaphores_wait_and_fail();
   requests_lie_as_the_proxy_expects();
   flags_follow_epochs();
