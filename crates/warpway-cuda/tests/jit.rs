@@ -215,3 +215,30 @@ fn a_library_that_is_named_and_is_none() {
         assert!(hint.contains("WARPWAY_NVRTC"), "{hint}");
     }
 }
+
+/// Kernels of the GPU tests, where none may spill.
+#[test]
+fn kernels_of_the_gpu_tests_compile_without_spills() {
+    let Some(compiler) = nvrtc() else { return };
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("device/tests");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "cu"));
+    assert!(!files.is_empty());
+    for path in files {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let program = Program::new(name, std::fs::read_to_string(&path).unwrap()).device_headers();
+        // These say themselves that they need it.
+        let since_sm_90 = ["bulk.cu", "switch.cu"].contains(&name);
+        for architecture in [SM_80, SM_90, SM_100].into_iter().skip(usize::from(since_sm_90)) {
+            let image = compiler.compile(&program, architecture).unwrap_or_else(|error| panic!("{error}"));
+            for kernel in image.kernels() {
+                let needs = kernel.resources.unwrap();
+                assert_eq!(
+                    (needs.spill_store_bytes, needs.spill_load_bytes),
+                    (0, 0),
+                    "{name} for {architecture}: {kernel:?}"
+                );
+            }
+        }
+    }
+}

@@ -14,7 +14,28 @@ macro_rules! device_headers {
 
 /// All headers of `device/include`: the name by which a kernel includes it, and its text.
 pub const DEVICE_HEADERS: &[(&str, &str)] = device_headers! {
+    "atomics.cuh"
+    "bulk.cuh"
+    "control.cuh"
+    "copy.cuh"
+    "device_semaphore.cuh"
+    "epoch.cuh"
+    "fifo.cuh"
+    "fold.cuh"
+    "formats.cuh"
+    "grid.cuh"
+    "layout.cuh"
+    "lines.cuh"
+    "memory_channel.cuh"
+    "mscclpp_compat.cuh"
+    "packets.cuh"
+    "platform.cuh"
+    "port_channel.cuh"
+    "semaphores.cuh"
+    "switch_channel.cuh"
+    "vectors.cuh"
     "version.cuh"
+    "warpway.cuh"
 };
 
 /// What `warpway jit warm` compiles: every program whose text does not depend on a plan.
