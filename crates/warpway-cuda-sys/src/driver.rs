@@ -132,6 +132,7 @@ symbol_table! {
         cuLaunchCooperativeKernel = "cuLaunchCooperativeKernel": fn(
             CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void,
         ) -> CUresult;
+        cuStreamWriteValue64 = "cuStreamWriteValue64_v2": fn(CUstream, CUdeviceptr, c_ulonglong, c_uint) -> CUresult;
         cuPointerSetAttribute = "cuPointerSetAttribute": fn(
             *const c_void, CUpointer_attribute_enum, CUdeviceptr,
         ) -> CUresult;

@@ -48,7 +48,7 @@ pub use handle::{
 };
 pub use memory::{
     DeviceMemory, Foreign, ForeignKind, IPC_HANDLE_BYTES, ImportedMemory, PinnedMemory, copy, copy_from_host,
-    copy_to_host, fill,
+    copy_to_host, fill, write_word,
 };
 pub use module::{Kernel, LaunchShape, Module};
 pub use residency::{Claim, Ledger, Residency};

@@ -1,7 +1,9 @@
 //! Copies and fills, in the order of a stream.
 
+use warpway_core::Result as CoreResult;
 use warpway_core::gpu::GpuError;
 
+use crate::driver::missing;
 use crate::stream::Stream;
 
 /// Copies `bytes` between any two addresses that the stream's device reaches, by the copy engine.
@@ -82,4 +84,22 @@ pub unsafe fn fill(stream: &Stream, destination: u64, value: u8, bytes: u64) -> 
         (context.driver().table().cuMemsetD8Async)(destination, value, bytes as usize, stream.raw())
     };
     context.driver().check(context.doing(format_args!("filling {bytes} bytes")), "cuMemsetD8Async", result)
+}
+
+/// Writes a 64-bit word after everything that the stream was given before, visible to whoever sees the word. Needs
+/// neither a copy engine nor a kernel.
+///
+/// # Errors
+/// `gpu.driver`, for an address that is no multiple of 8; `unavailable` with a driver that does not have the call.
+///
+/// # Safety
+/// The word must be valid until it is written, and be read and written by atomic operations or in order only.
+pub unsafe fn write_word(stream: &Stream, address: u64, value: u64) -> CoreResult<()> {
+    let context = stream.context();
+    let call = "cuStreamWriteValue64";
+    let write = context.driver().table().cuStreamWriteValue64.ok_or_else(|| missing(call))?;
+    let _entered = context.enter()?;
+    // SAFETY: the caller answers for the word; no flag means a fence before the write.
+    let result = unsafe { write(stream.raw(), address, value, 0) };
+    Ok(context.driver().check(context.doing(format_args!("writing a word at {address:#x}")), call, result)?)
 }

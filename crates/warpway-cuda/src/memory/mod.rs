@@ -16,7 +16,7 @@ mod import;
 mod mapping;
 mod pinned;
 
-pub use copy::{copy, copy_from_host, copy_to_host, fill};
+pub use copy::{copy, copy_from_host, copy_to_host, fill, write_word};
 pub use device::DeviceMemory;
 pub use foreign::{Foreign, ForeignKind};
 pub use import::{IPC_HANDLE_BYTES, ImportedMemory};

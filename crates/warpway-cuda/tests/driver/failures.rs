@@ -7,7 +7,7 @@ use fake_cuda::Fake;
 use warpway_core::Result;
 use warpway_cuda::{
     Context, DeviceMemory, Driver, Event, Foreign, ImportedMemory, LaunchShape, Module, PinnedMemory, Stream,
-    copy_from_host, copy_to_host, fill,
+    copy_from_host, copy_to_host, fill, write_word,
 };
 
 use super::{IMAGE, soon};
@@ -41,6 +41,7 @@ fn all(fake: &Fake) -> Result<u64> {
     // SAFETY: ranges of live memory.
     unsafe {
         fill(&stream, memory.address(), 0, 64)?;
+        write_word(&stream, memory.address(), 7)?;
         copy_from_host(&stream, memory.address(), &[40u64])?;
         warpway_cuda::copy(&stream, pinned.address(), memory.address(), 64)?;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use warpway_core::Deadline;
 use warpway_cuda::{
     Architecture, Context, DeviceMemory, Driver, Event, LaunchShape, Module, Stream, copy_from_host,
-    copy_to_host, fill,
+    copy_to_host, fill, write_word,
 };
 
 use super::{IMAGE, soon, start};
@@ -96,6 +96,28 @@ fn kernels_are_launched_with_their_parameters() {
     assert!(error.contains("loading an image of 9 bytes (device 0): cuModuleLoadDataEx failed"), "{error}");
     drop((kernel, module, stream, context));
     assert_eq!(fake.live().total(), 0);
+}
+
+#[test]
+fn words_are_written_in_the_order_of_the_stream() {
+    let (_fake, driver, context) = start("devices=2,peers=all");
+    let peer = Context::primary(&driver, 1).unwrap();
+    let stream = Stream::new(&context).unwrap();
+    let there = DeviceMemory::allocate(&peer, 64, &[&context]).unwrap();
+    let value = 0x0123_4567_89ab_cdef;
+    let mut words = [0u64; 3];
+    // SAFETY: ranges of live memory; synchronised before they are read.
+    unsafe {
+        fill(&stream, there.address(), 0xff, 24).unwrap();
+        write_word(&stream, there.address() + 8, 1).unwrap();
+        write_word(&stream, there.address() + 8, value).unwrap();
+        copy_to_host(&stream, &mut words, there.address()).unwrap();
+    }
+    stream.synchronize(soon()).unwrap();
+    assert_eq!(words, [u64::MAX, value, u64::MAX]);
+    // SAFETY: refused.
+    let error = unsafe { write_word(&stream, there.address() + 4, 1) }.unwrap_err().to_string();
+    assert!(error.contains("cuStreamWriteValue64 failed: CUDA_ERROR_INVALID_VALUE (1)"), "{error}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Copies and fills. All are asynchronous; ordinary host memory is read before the call returns, and has been written
 //! when it returns.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::sync::Arc;
 
 use warpway_cuda_sys::driver_types::*;
@@ -59,6 +59,18 @@ driver_functions! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         fill(to, value, 4, count, stream)
+    }
+
+    optional cuStreamWriteValue64 = "cuStreamWriteValue64_v2" (
+        stream: CUstream, to: CUdeviceptr, value: c_ulonglong, flags: c_uint,
+    ) {
+        if flags != 0 || !to.is_multiple_of(8) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut state = state();
+        let stream = state.stream(stream)?;
+        alive(&state, stream, to, 8)?;
+        state.submit(stream, copies(to, Source::Taken(Arc::from(value.to_ne_bytes())), 8))
     }
 }
 
