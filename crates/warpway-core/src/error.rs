@@ -226,6 +226,7 @@ impl Error {
             Self::Channel(e) => e.peer(),
             Self::Execution(e) => e.peer(),
             Self::Wait(e) => e.site.peer,
+            Self::Gpu(e) => e.peer(),
             Self::Failed(f) => f.culprit,
             _ => None,
         }
@@ -248,6 +249,7 @@ impl Error {
                 GaveUp::TimedOut | GaveUp::PeerLeft => e.site.peer,
             },
             Self::Execution(ExecutionError::Step { cause, .. }) => cause.culprit(),
+            Self::Gpu(GpuError::Kernel(failure)) => failure.culprit(),
             other => other.peer(),
         }
     }

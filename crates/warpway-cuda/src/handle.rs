@@ -3,6 +3,8 @@
 //! Plain data. Addresses are `u64`, in the address space of the device; 0 is null. Sizes and offsets stand in
 //! `layout.cuh`, where the device's compiler checks them; the tests here check the same lines against these structures.
 
+use warpway_core::gpu::{FailureCode, WaitKind};
+
 /// A peer where there is none.
 pub const NO_PEER: u32 = u32::MAX;
 
@@ -50,87 +52,6 @@ impl ErrorRecord {
     /// `None` for a number that no device writes.
     pub fn wait_kind(&self) -> Option<WaitKind> {
         WaitKind::from_number(self.kind)
-    }
-}
-
-macro_rules! numbered {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $number:literal, $text:literal;)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        #[repr(u16)]
-        #[non_exhaustive]
-        pub enum $name {
-            $($(#[$variant_doc])* $variant = $number,)*
-        }
-
-        impl $name {
-            /// The number in a record.
-            pub const fn number(self) -> u16 {
-                self as u16
-            }
-
-            /// `None` for a number without meaning.
-            pub const fn from_number(number: u16) -> Option<Self> {
-                match number {
-                    $($number => Some(Self::$variant),)*
-                    _ => None,
-                }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(match self {
-                    $(Self::$variant => $text,)*
-                })
-            }
-        }
-    };
-}
-
-numbered! {
-    /// What went wrong on a device.
-    FailureCode {
-        /// The deadline passed, or the caller's own bound of tests.
-        Timeout = 1, "timed out";
-        /// The abort word was set, or the proxy has stopped.
-        Aborted = 2, "aborted";
-        /// A request that no FIFO element can carry.
-        FifoRange = 3, "request out of range";
-        /// A handle whose object is gone.
-        StaleHandle = 4, "stale handle";
-        /// A missing buffer or barrier, a range beyond its memory.
-        Misuse = 5, "misuse";
-        /// An address, offset or size that is not aligned as it must be.
-        Alignment = 6, "misaligned";
-        /// The transport failed.
-        Transport = 7, "transport failed";
-    }
-}
-
-numbered! {
-    /// What a device thread was doing.
-    WaitKind {
-        /// Waiting for a signal of the host or its proxy.
-        HostToDevice = 1, "host-to-device semaphore";
-        /// Waiting for a signal of a peer's device.
-        MemoryDeviceToDevice = 2, "device-to-device semaphore";
-        /// Waiting for a multicast group.
-        Switch = 3, "switch barrier";
-        /// Waiting for a packet or line.
-        Packet = 4, "packet";
-        /// Waiting for the completion of requests.
-        Flush = 5, "flush";
-        /// Waiting for a FIFO element to be consumed.
-        FifoSlot = 6, "FIFO slot";
-        /// Waiting for other blocks.
-        GridBarrier = 7, "grid barrier";
-        /// Waiting for a unit of a semaphore of the device.
-        DeviceSemaphore = 8, "device semaphore";
-        /// Waiting for a bulk copy.
-        BulkBarrier = 9, "bulk barrier";
-        /// Not waiting: a call that was refused.
-        Call = 10, "call";
     }
 }
 

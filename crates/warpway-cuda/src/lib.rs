@@ -41,10 +41,9 @@ pub use driver::Driver;
 pub use event::Event;
 pub use graph::Graph;
 pub use handle::{
-    BasePortChannelHandle, Control, DeviceSemaphore, DeviceSyncer, EpochsHandle, ErrorRecord, FailureCode,
-    FifoHandle, Host2DeviceSemaphoreHandle, HostControl, MemoryChannelDeviceHandle,
-    MemoryDevice2DeviceSemaphoreHandle, NO_PEER, PROXY_STOPPED, PortChannelHandle, Site, SwitchChannelHandle,
-    SwitchDevice2DeviceSemaphoreHandle, WaitKind,
+    BasePortChannelHandle, Control, DeviceSemaphore, DeviceSyncer, EpochsHandle, ErrorRecord, FifoHandle,
+    Host2DeviceSemaphoreHandle, HostControl, MemoryChannelDeviceHandle, MemoryDevice2DeviceSemaphoreHandle,
+    NO_PEER, PROXY_STOPPED, PortChannelHandle, Site, SwitchChannelHandle, SwitchDevice2DeviceSemaphoreHandle,
 };
 pub use memory::{
     DeviceMemory, Foreign, ForeignKind, IPC_HANDLE_BYTES, ImportedMemory, PinnedMemory, copy, copy_from_host,
@@ -53,3 +52,5 @@ pub use memory::{
 pub use module::{Kernel, LaunchShape, Module};
 pub use residency::{Claim, Ledger, Residency};
 pub use stream::Stream;
+
+pub use warpway_core::gpu::{FailureCode, WaitKind};

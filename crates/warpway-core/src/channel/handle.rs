@@ -118,8 +118,8 @@ pub struct DeviceHandle<H, C> {
 }
 
 impl<H: Copy, C> DeviceHandle<H, C> {
-    /// Joins a handle with the channel that it was taken from.
-    pub(crate) fn new(handle: H, channel: C) -> Self {
+    /// Joins a handle with the channel that it was taken from; for engines, whose handles name addresses of their own.
+    pub fn new(handle: H, channel: C) -> Self {
         Self { handle, channel }
     }
 

@@ -181,6 +181,8 @@ settings! {
         milliseconds, Now, "milliseconds for waits inside kernels; 0 = until failure or abort";
     "WARPWAY_ENGINE" engine: EngineChoice = EngineChoice::Auto, "auto", [], engine, Now,
         "auto, cuda or host; auto takes CUDA if its driver loads and shows a device";
+    "WARPWAY_DEVICE" device: Option<u32> = None, "", [], optional(whole), Now,
+        "ordinal of the GPU; if not set, that of the calling thread's current context, else the local rank modulo the visible ones";
     "WARPWAY_FIFO_SIZE" fifo_size: u64 = 512, "512", [], fifo_size, Now,
         "triggers that a proxy's FIFO holds; a power of two, 2 to 1048576";
 
@@ -211,7 +213,7 @@ settings! {
     "WARPWAY_SCRATCH_BYTES" scratch_bytes: u64 = 128 << 20, "128 MiB", [], bytes, PLANS,
         "default size of shared scratch memory";
 
-    "WARPWAY_CUDA_DRIVER" cuda_driver: PathBuf = PathBuf::from("libcuda.so.1"), "libcuda.so.1", [], path, GPU,
+    "WARPWAY_CUDA_DRIVER" cuda_driver: PathBuf = PathBuf::from("libcuda.so.1"), "libcuda.so.1", [], path, Now,
         "the driver library";
     "WARPWAY_NVRTC" nvrtc: Option<PathBuf> = None, "", [], optional(path), Now,
         "the library that compiles kernels; if not set, one that is mapped, of Python's packages, of CUDA_HOME or the loader's";

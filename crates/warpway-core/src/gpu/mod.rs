@@ -1,8 +1,12 @@
 //! What can go wrong with a GPU. The engines that drive one are other crates; their errors meet the others here.
 
+mod kernel_failure;
+
 use std::time::Duration;
 
 use crate::error::ErrorCode;
+
+pub use kernel_failure::{FailureCode, KernelFailure, WaitKind};
 
 /// A GPU's driver, its memory or a kernel for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +79,9 @@ pub enum GpuError {
         /// Of them, taken by kernels that may wait for peers.
         taken: u64,
     },
+    /// A kernel gave up, or refused a call; it has come to its end.
+    #[error("{0}")]
+    Kernel(Box<KernelFailure>),
 }
 
 fn advice(hint: &Option<&'static str>) -> String {
@@ -88,6 +95,7 @@ impl GpuError {
             Self::Driver { .. } => ErrorCode::SystemError,
             Self::Timeout { .. } => ErrorCode::Timeout,
             Self::Compile { .. } | Self::Device { .. } | Self::Residency { .. } => ErrorCode::InvalidUsage,
+            Self::Kernel(failure) => failure.error_code(),
         }
     }
 
@@ -99,6 +107,15 @@ impl GpuError {
             Self::Device { .. } => "gpu.device",
             Self::Timeout { .. } => "gpu.timeout",
             Self::Residency { .. } => "gpu.residency",
+            Self::Kernel(failure) => failure.id(),
+        }
+    }
+
+    /// The other rank concerned.
+    pub fn peer(&self) -> Option<u32> {
+        match self {
+            Self::Kernel(failure) => failure.peer,
+            _ => None,
         }
     }
 }
