@@ -133,6 +133,19 @@ impl Context {
         Ok(())
     }
 
+    /// Bytes of the device's memory that nobody has taken, of all processes together.
+    ///
+    /// # Errors
+    /// `gpu.driver`.
+    pub fn free_memory(&self) -> Result<u64, GpuError> {
+        let _entered = self.enter()?;
+        let (mut free, mut total) = (0usize, 0usize);
+        // SAFETY: writes two numbers; the context is current.
+        let result = unsafe { (self.driver().table().cuMemGetInfo)(&raw mut free, &raw mut total) };
+        self.driver().check(self.doing("asking for free memory"), "cuMemGetInfo", result)?;
+        Ok(free as u64)
+    }
+
     /// The driver.
     pub fn driver(&self) -> &Driver {
         &self.0.driver

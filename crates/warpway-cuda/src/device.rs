@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use warpway_core::gpu::GpuError;
 use warpway_cuda_sys::driver_types::{
-    CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+    CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
@@ -73,6 +73,8 @@ pub struct GpuInfo {
     pub architecture: Architecture,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
+    /// Engines that copy beside kernels, each in one direction at a time.
+    pub copy_engines: u32,
     /// Bytes of memory.
     pub memory: u64,
     /// Bytes of shared memory that a block may ask for.
@@ -152,6 +154,7 @@ impl Driver {
                 minor: number(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)? as u32,
             },
             multiprocessors: number(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32,
+            copy_engines: number(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT)? as u32,
             memory: memory as u64,
             shared_memory: number(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u64,
             exports_descriptors: flag(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?

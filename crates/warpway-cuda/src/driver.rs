@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use warpway_core::gpu::GpuError;
@@ -14,6 +14,8 @@ use warpway_cuda_sys::driver_types::{
     CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_NOT_READY, CUDA_SUCCESS, CUresult,
 };
 use warpway_cuda_sys::{Driver as Table, LoadError};
+
+use crate::mapped;
 
 /// The oldest driver whose functions are used: CUDA 12.0.
 const OLDEST: i32 = 12_000;
@@ -43,7 +45,11 @@ impl Driver {
         })?;
         let mut version: c_int = 0;
         // SAFETY: may be called before initialisation; writes one number.
-        unsafe { (table.cuDriverGetVersion)(&raw mut version) };
+        let result = unsafe { (table.cuDriverGetVersion)(&raw mut version) };
+        if result != CUDA_SUCCESS {
+            let why = format!("cuDriverGetVersion failed: {result}");
+            return Err(absent(why, "install the driver anew").into());
+        }
         if version < OLDEST {
             let why = format!("it supports CUDA {}, 12.0 is needed", dotted(version));
             return Err(absent(why, "install a newer driver").into());
@@ -65,6 +71,11 @@ impl Driver {
     /// The CUDA version that the driver supports, `13000` for 13.0.
     pub fn version(&self) -> i32 {
         self.0.version
+    }
+
+    /// The file that the loader took; `None` where the system does not tell.
+    pub fn file(&self) -> Option<PathBuf> {
+        mapped::file_at(self.table().cuInit as usize)
     }
 
     /// An error unless a call has succeeded.

@@ -11,7 +11,7 @@
 //!
 //! | file | question it answers |
 //! |---|---|
-//! | `driver.rs` | is there a driver; what does a failed call say |
+//! | `driver.rs`, `mapped.rs` | is there a driver, and where; what does a failed call say |
 //! | `device.rs` | which GPUs there are, what they can do, who reaches whom |
 //! | `context.rs` | on whose behalf calls are made; peer access |
 //! | `residency.rs` | how much of a device is held by blocks that may wait |
@@ -29,6 +29,7 @@ mod event;
 mod graph;
 mod handle;
 pub mod jit;
+mod mapped;
 mod memory;
 mod module;
 mod residency;
@@ -46,8 +47,8 @@ pub use handle::{
     NO_PEER, PROXY_STOPPED, PortChannelHandle, Site, SwitchChannelHandle, SwitchDevice2DeviceSemaphoreHandle,
 };
 pub use memory::{
-    DeviceMemory, Foreign, ForeignKind, IPC_HANDLE_BYTES, ImportedMemory, PinnedMemory, copy, copy_from_host,
-    copy_to_host, fill, write_word,
+    DeviceMemory, ExportKinds, Foreign, ForeignKind, IPC_HANDLE_BYTES, ImportedMemory, PinnedMemory, copy,
+    copy_from_host, copy_to_host, fill, write_word,
 };
 pub use module::{Kernel, LaunchShape, Module};
 pub use residency::{Claim, Ledger, Residency};

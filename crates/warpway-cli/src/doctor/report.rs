@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::gpu::Gpus;
+
 /// How a finding is to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -50,6 +52,8 @@ pub(super) struct Finding {
 #[derive(Debug, Default)]
 pub(super) struct Report {
     findings: Vec<Finding>,
+    /// What the findings say of GPUs, as data.
+    pub(super) gpus: Gpus,
 }
 
 /// The form of `--json`.
@@ -59,6 +63,7 @@ pub(super) struct ReportJson<'a> {
     warnings: usize,
     failures: usize,
     findings: &'a [Finding],
+    gpu: &'a Gpus,
 }
 
 /// Findings of one area.
@@ -83,6 +88,7 @@ impl Report {
             warnings: self.count(Status::Warn),
             failures: self.count(Status::Fail),
             findings: &self.findings,
+            gpu: &self.gpus,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::compiler::Library;
 use super::image::CodeKind;
 use super::program::Program;
 use crate::device::Architecture;
@@ -10,6 +11,9 @@ use crate::device::Architecture;
 pub(super) trait Backend: Send + Sync {
     /// Name and version: two with the same identity make the same code of the same program.
     fn identity(&self) -> &str;
+
+    /// The file, and why it was taken.
+    fn library(&self) -> Library;
 
     /// The architectures it knows, `90` for 9.0.
     fn architectures(&self) -> &[u32];

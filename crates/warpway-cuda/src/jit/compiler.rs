@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -18,6 +19,16 @@ use super::program::{Program, ProgramDigest};
 use super::resources;
 use super::store::{CacheContents, Store};
 use crate::device::Architecture;
+
+/// The library that compiles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Library {
+    /// Its file, or the name under which the loader found it.
+    pub file: PathBuf,
+    /// The place of the search that it was found in: `WARPWAY_NVRTC`, `packages of VIRTUAL_ENV (…)`.
+    pub place: String,
+}
 
 /// Makes images of programs, and keeps them. Cheap to clone: clones share all.
 ///
@@ -66,6 +77,14 @@ impl Compiler {
     /// `unavailable` names the places where NVRTC was looked for.
     pub fn identity(&self) -> Result<String> {
         Ok(self.backend()?.identity().to_owned())
+    }
+
+    /// The library that compiles, and where it was found. Opens it.
+    ///
+    /// # Errors
+    /// As [`identity`](Self::identity).
+    pub fn library(&self) -> Result<Library> {
+        Ok(self.backend()?.library())
     }
 
     /// The architectures that machine code can be made for, in the compiler's order. Opens it.

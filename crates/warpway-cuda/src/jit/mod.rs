@@ -49,7 +49,7 @@ mod warm;
 #[cfg(test)]
 mod tests;
 
-pub use compiler::Compiler;
+pub use compiler::{Compiler, Library};
 pub use headers::{DEVICE_HEADERS, built_in_programs};
 pub use image::{CodeKind, Image, Kernel, Resources};
 pub use journal::{Journal, Origin, Record};

@@ -11,6 +11,7 @@ use warpway_cuda_sys::{
 };
 
 use super::backend::{Backend, Output, Rejected, Target};
+use super::compiler::Library;
 use super::image::CodeKind;
 use super::program::Program;
 use super::search::{self, Files, ThisSystem};
@@ -22,6 +23,7 @@ const OLDEST: (c_int, c_int) = (12, 0);
 pub(super) struct Nvrtc {
     table: Table,
     identity: String,
+    library: Library,
     architectures: Vec<u32>,
 }
 
@@ -34,9 +36,9 @@ impl Nvrtc {
                 let _ = write!(tried, "\n  {}: none", place.what);
             }
             for library in place.libraries {
-                match Self::open(&library) {
+                match Self::open(&library, &place.what) {
                     Ok(nvrtc) => {
-                        let (identity, library) = (&nvrtc.identity, library.display());
+                        let (identity, library) = (&nvrtc.identity, nvrtc.library.file.display());
                         tracing::debug!(target: "warpway::gpu::jit", "{identity}: {library}, by {}", place.what);
                         return Ok(nvrtc);
                     }
@@ -53,7 +55,7 @@ impl Nvrtc {
         })
     }
 
-    fn open(library: &Path) -> Result<Self, String> {
+    fn open(library: &Path, place: &str) -> Result<Self, String> {
         // SAFETY: the name is that of NVRTC, or the user vouches for what stands in for it.
         let table = unsafe { Table::open(library) }.map_err(|error| error.to_string())?;
         let (mut major, mut minor): (c_int, c_int) = (0, 0);
@@ -78,7 +80,9 @@ impl Nvrtc {
         }
         let architectures = architectures(&table)
             .ok_or_else(|| format!("{}: nvrtcGetSupportedArchs failed", library.display()))?;
-        Ok(Self { table, identity: format!("nvrtc {major}.{minor}, {bytes} bytes"), architectures })
+        let found = Library { file: path.unwrap_or_else(|| library.to_owned()), place: place.to_owned() };
+        let identity = format!("nvrtc {major}.{minor}, {bytes} bytes");
+        Ok(Self { table, identity, library: found, architectures })
     }
 
     /// A failed call, other than that the program is wrong.
@@ -101,6 +105,10 @@ impl Nvrtc {
 impl Backend for Nvrtc {
     fn identity(&self) -> &str {
         &self.identity
+    }
+
+    fn library(&self) -> Library {
+        self.library.clone()
     }
 
     fn architectures(&self) -> &[u32] {

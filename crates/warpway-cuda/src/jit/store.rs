@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
@@ -27,6 +27,8 @@ const SUFFIX: &str = ".image";
 const PARTIAL: &str = ".partial";
 /// A file that is being written is not as old as this; what is was left by a process that ended meanwhile.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
+/// A disk with less free counts as full; images are smaller.
+const ROOM_FOR_AN_IMAGE: u64 = 1 << 20;
 
 /// What the cache holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub struct CacheContents {
     pub bytes_max: u64,
     /// Its files, last used first.
     pub entries: Vec<CacheEntry>,
+    /// Why images are not kept there, as far as that can be seen without writing; `None` if nothing is in the way.
+    pub obstacle: Option<String>,
 }
 
 /// A file of the cache.
@@ -151,7 +155,12 @@ impl Store {
             });
             CacheEntry { file: name, bytes, used, image }
         });
-        CacheContents { folder: self.folder.clone(), bytes_max: self.bytes_max, entries: entries.collect() }
+        CacheContents {
+            folder: self.folder.clone(),
+            bytes_max: self.bytes_max,
+            entries: entries.collect(),
+            obstacle: self.distrust().or_else(|| self.unwritable()),
+        }
     }
 
     /// Removes all images; their number and bytes.
@@ -258,21 +267,45 @@ impl Store {
         files.collect()
     }
 
-    /// True unless somebody else could have put files there. A folder that does not exist is fine.
+    /// True unless somebody else could have put files there.
     fn is_trusted(&self) -> bool {
-        for folder in [&self.parent, &self.folder] {
-            let Ok(metadata) = fs::metadata(folder) else { continue };
-            if !is_ours(&metadata) {
-                self.warn(&format!("{} belongs to another user", folder.display()));
-                return false;
-            }
-            // In a sticky folder, others can add files but not replace ours; a file's owner is checked as well.
-            if metadata.mode() & 0o022 != 0 && metadata.mode() & 0o1000 == 0 {
-                self.warn(&format!("others may write to {}; chmod go-w would do", folder.display()));
-                return false;
-            }
+        let distrust = self.distrust();
+        if let Some(why) = &distrust {
+            self.warn(why);
         }
-        true
+        distrust.is_none()
+    }
+
+    /// Why files there do not count. A folder that does not exist is fine.
+    fn distrust(&self) -> Option<String> {
+        [&self.parent, &self.folder].into_iter().find_map(|folder| {
+            let metadata = fs::metadata(folder).ok()?;
+            // In a sticky folder, others can add files but not replace ours; a file's owner is checked as well.
+            let others_may_write = metadata.mode() & 0o022 != 0 && metadata.mode() & 0o1000 == 0;
+            let folder = folder.display();
+            if !is_ours(&metadata) {
+                Some(format!("{folder} belongs to another user"))
+            } else if others_may_write {
+                Some(format!("others may write to {folder}; chmod go-w would do"))
+            } else {
+                None
+            }
+        })
+    }
+
+    /// Why nothing can be written: what there is of the path is no folder, is not ours to write to, or is full.
+    fn unwritable(&self) -> Option<String> {
+        let existing = self.folder.ancestors().find(|path| path.symlink_metadata().is_ok())?;
+        let path = existing.display();
+        if !existing.is_dir() {
+            return Some(format!("{path} is no folder"));
+        }
+        if let Err(errno) = rustix::fs::access(existing, Access::WRITE_OK | Access::EXEC_OK) {
+            return Some(format!("{path} cannot be written to: {}", io::Error::from(errno)));
+        }
+        let disk = rustix::fs::statvfs(existing).ok()?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        (free < ROOM_FOR_AN_IMAGE).then(|| format!("{free} bytes are free on the disk of {path}"))
     }
 
     fn warn(&self, why: &str) {

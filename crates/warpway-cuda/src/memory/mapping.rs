@@ -7,8 +7,9 @@ use warpway_core::Result;
 use warpway_core::gpu::GpuError;
 use warpway_cuda_sys::driver_types::{
     CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED, CU_MEM_ALLOCATION_TYPE_PINNED,
-    CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_LOCATION_TYPE_DEVICE,
-    CUdeviceptr, CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation,
+    CU_MEM_HANDLE_TYPE_FABRIC, CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+    CU_MEM_LOCATION_TYPE_DEVICE, CUdeviceptr, CUmemAccessDesc, CUmemAllocationHandleType_enum,
+    CUmemAllocationProp, CUmemFabricHandle_st, CUmemGenericAllocationHandle, CUmemLocation,
 };
 
 use crate::context::Context;
@@ -40,13 +41,22 @@ macro_rules! optional {
 impl Physical {
     /// At least `bytes` on the context's device, exportable as a file descriptor.
     pub(super) fn allocate(context: &Context, bytes: u64) -> Result<Self> {
+        let handle_types = match context.info().exports_descriptors {
+            true => CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            false => CU_MEM_HANDLE_TYPE_NONE,
+        };
+        Self::create(context, bytes, handle_types)
+    }
+
+    /// The same, exportable as a fabric handle.
+    pub(super) fn allocate_for_fabric(context: &Context, bytes: u64) -> Result<Self> {
+        Self::create(context, bytes, CU_MEM_HANDLE_TYPE_FABRIC)
+    }
+
+    fn create(context: &Context, bytes: u64, handle_types: CUmemAllocationHandleType_enum) -> Result<Self> {
         let properties = CUmemAllocationProp {
             type_: CU_MEM_ALLOCATION_TYPE_PINNED,
-            requestedHandleTypes: if context.info().exports_descriptors {
-                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-            } else {
-                CU_MEM_HANDLE_TYPE_NONE
-            },
+            requestedHandleTypes: handle_types,
             location: location(context),
             ..CUmemAllocationProp::default()
         };
@@ -116,6 +126,17 @@ impl Physical {
         let flags = rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC);
         flags.map_err(|errno| warpway_core::SystemError::new("fcntl of an exported descriptor", errno))?;
         Ok(descriptor)
+    }
+
+    /// A handle that hosts of one NVLink domain can import: plain bytes that hold nothing open.
+    pub(super) fn export_fabric(&self) -> Result<CUmemFabricHandle_st> {
+        let export = optional!(self.context, cuMemExportToShareableHandle)?;
+        let mut exported = CUmemFabricHandle_st::default();
+        // SAFETY: writes 64 bytes; flags must be 0.
+        let result = unsafe { export((&raw mut exported).cast(), self.handle, CU_MEM_HANDLE_TYPE_FABRIC, 0) };
+        let what = self.context.doing(format_args!("exporting {} bytes to the fabric", self.bytes));
+        self.context.driver().check(what, "cuMemExportToShareableHandle", result)?;
+        Ok(exported)
     }
 }
 

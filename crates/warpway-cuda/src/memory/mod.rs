@@ -6,11 +6,13 @@
 //! | `mapping.rs` | physical memory at addresses, with permissions per device |
 //! | `import.rs` | memory of other processes |
 //! | `foreign.rs` | pointers of other libraries: what is behind them, and how it can be exported |
+//! | `export_kinds.rs` | which ways of export work here |
 //! | `pinned.rs` | host memory that kernels read and write |
 //! | `copy.rs` | copies and fills in stream order |
 
 mod copy;
 mod device;
+mod export_kinds;
 mod foreign;
 mod import;
 mod mapping;
@@ -18,6 +20,7 @@ mod pinned;
 
 pub use copy::{copy, copy_from_host, copy_to_host, fill, write_word};
 pub use device::DeviceMemory;
+pub use export_kinds::ExportKinds;
 pub use foreign::{Foreign, ForeignKind};
 pub use import::{IPC_HANDLE_BYTES, ImportedMemory};
 pub use pinned::PinnedMemory;

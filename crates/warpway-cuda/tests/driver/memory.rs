@@ -5,8 +5,8 @@ use std::os::fd::AsFd as _;
 use warpway_core::memory::MemoryError;
 use warpway_core::{Error, ErrorCode};
 use warpway_cuda::{
-    Context, DeviceMemory, Foreign, ForeignKind, ImportedMemory, PinnedMemory, Stream, copy, copy_from_host,
-    copy_to_host,
+    Context, DeviceMemory, ExportKinds, Foreign, ForeignKind, ImportedMemory, PinnedMemory, Stream, copy,
+    copy_from_host, copy_to_host,
 };
 
 use super::{soon, start};
@@ -176,4 +176,34 @@ fn pinned_memory_is_zeroed_and_common() {
     assert_eq!(seen, numbers(1024));
     drop((pinned, stream, context));
     assert_eq!(fake.live().total(), 0);
+}
+
+#[test]
+fn ways_of_export_are_tried_and_nothing_stays() {
+    let (fake, _driver, context) = start("devices=1,fabric=yes");
+    let before = fake.live();
+    let kinds = ExportKinds::probe(&context);
+    kinds.descriptor.unwrap();
+    kinds.ipc.unwrap();
+    let refused = kinds.fabric.unwrap_err().to_string();
+    assert!(refused.contains("CUDA_ERROR_NOT_PERMITTED"), "{refused}");
+    for (call, of_descriptors) in [
+        ("cuMemCreate", true),
+        ("cuMemExportToShareableHandle", true),
+        ("cuMemImportFromShareableHandle", true),
+        ("cuMemMap", true),
+        ("cuMemSetAccess", true),
+        ("cuMemAlloc", false),
+        ("cuIpcGetMemHandle", false),
+    ] {
+        fake.fail(call, 1, 999);
+        let kinds = ExportKinds::probe(&context);
+        let (failed, other) = match of_descriptors {
+            true => (kinds.descriptor, kinds.ipc),
+            false => (kinds.ipc, kinds.descriptor),
+        };
+        assert!(failed.unwrap_err().to_string().contains(&format!("{call} failed")), "{call}");
+        other.unwrap();
+        assert_eq!(fake.live(), before, "{call}");
+    }
 }

@@ -14,7 +14,7 @@ use warpway_core::Unavailable;
 
 use super::backend::{Backend, Output, Rejected, Target};
 use super::store::Store;
-use super::{Compiler, Origin, Program};
+use super::{Compiler, Library, Origin, Program};
 use crate::device::Architecture;
 
 const SM_90: Architecture = Architecture { major: 9, minor: 0 };
@@ -29,6 +29,10 @@ struct Fake {
 impl Backend for Fake {
     fn identity(&self) -> &str {
         self.identity
+    }
+
+    fn library(&self) -> Library {
+        Library { file: "/nowhere".into(), place: "this test".into() }
     }
 
     fn architectures(&self) -> &[u32] {

@@ -1,5 +1,7 @@
 //! `warpway doctor` under conditions that it must notice.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod gpu;
 
 use std::process::{Command, Output};
 
