@@ -142,6 +142,19 @@ pub trait RawConnection: Send + Sync {
     /// Adds to the remote word, after everything posted before.
     fn add(&self, destination: Span<'_>, delta: i64) -> Result<Position>;
 
+    /// Makes the counter of a remote token equal `value`, after everything posted before; `value` is one more than at
+    /// the last raise of this token, so that adding one does the same.
+    fn raise(&self, destination: Span<'_>, value: u64) -> Result<Position> {
+        let _ = value;
+        self.add(destination, 1)
+    }
+
+    /// Keeps `what` at least until the operation at `position` has arrived; dropping it may call back into the core, so
+    /// no lock is held then. Default: keeps nothing.
+    fn keep(&self, position: Position, what: &Arc<dyn Any + Send + Sync>) {
+        let _ = (position, what);
+    }
+
     /// The highest position up to which everything is complete here and ordered there.
     ///
     /// # Errors
@@ -251,8 +264,7 @@ impl Connection {
         destination.require(NAME, self.transport())?;
         destination.require_access(NAME, Access::WRITE)?;
         destination.check_range(NAME, destination_offset, size)?;
-        source.check_range(NAME, source_offset, size)?;
-        source.pointer(NAME, source_offset, size)?;
+        source.address(NAME, source_offset, size)?;
         let (destination, source) = (
             Span { memory: destination, offset: destination_offset },
             Span { memory: source, offset: source_offset },
@@ -295,6 +307,19 @@ impl Connection {
         self.check_word(NAME, destination, destination_offset)?;
         let span = Span { memory: destination, offset: destination_offset };
         self.post(Operation::AtomicAdd, destination_offset, 8, || self.0.raw.add(span, delta))
+    }
+
+    /// Makes a token of the peer equal `value`, one more than at the last time.
+    pub(crate) fn raise(&self, token: &RegisteredMemory, offset: u64, value: u64) -> Result<Position> {
+        const NAME: &str = "signal";
+        self.check_word(NAME, token, offset)?;
+        let span = Span { memory: token, offset };
+        self.post(Operation::AtomicAdd, offset, 8, || self.0.raw.raise(span, value))
+    }
+
+    /// Keeps `what` until an operation is complete, where the engine needs that.
+    pub(crate) fn keep(&self, position: Position, what: &Arc<dyn Any + Send + Sync>) {
+        self.0.raw.keep(position, what);
     }
 
     /// Waits until everything posted before the call is complete here and ordered there. Later traffic

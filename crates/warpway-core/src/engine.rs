@@ -67,6 +67,16 @@ pub trait Engine: Send + Sync {
     /// With the reason; the core puts it into the import report and tries other transports.
     fn import(&self, context: &EngineContext, record: &MemoryRecord, deadline: Deadline) -> Result<Import>;
 
+    /// Readies this process's own memory, registered by another rank of it, for use here: `region` is that of
+    /// the registration. Called instead of [`import`](Self::import) by communicators whose ranks are threads.
+    ///
+    /// # Errors
+    /// With the reason, as for `import`.
+    fn adopt(&self, context: &EngineContext, region: &Region) -> Result<()> {
+        let _ = (context, region);
+        Ok(())
+    }
+
     /// Makes a local endpoint; TCP listens from here on. `owner`, `host` and `process` are filled by the core.
     fn endpoint(&self, context: &EngineContext, config: &EndpointConfig) -> Result<Endpoint>;
 

@@ -1,12 +1,17 @@
 //! Semaphores: a token on each side that the other side raises.
+//!
+//! A token lies where the waiter is. On a GPU kernels wait for it, and a peer raises it in one of two ways: its kernels
+//! add to it, or its host (a proxy, as a rule) makes it equal to the number of signals sent, through the connection.
+//! One semaphore is used in one of the two ways only, as the second one overwrites what the first one adds.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::connection::{Connection, ConnectionError};
 use crate::deadline::Timeout;
-use crate::error::Result;
-use crate::memory::{MappedToken, RegisteredMemory};
+use crate::error::{Error, Result};
+use crate::health::lock;
+use crate::memory::{MappedToken, MemoryError, RegisteredMemory};
 use crate::sync::{AtomicU64, Ordering};
 use crate::token::Token;
 use crate::trace::Operation;
@@ -25,11 +30,25 @@ pub struct TokenSlot {
 }
 
 impl TokenSlot {
-    /// The token, if it has an address here.
+    /// The token, if the CPU can reach it here.
+    ///
+    /// # Errors
+    /// As [`RegisteredMemory::token`].
     pub fn token(&self) -> Result<&Token> {
-        Ok(self.memory.token("semaphore", self.offset)?)
+        Ok(self.memory.token(NAME, self.offset)?)
+    }
+
+    /// Its address for the device that it lies on.
+    ///
+    /// # Errors
+    /// As [`RegisteredMemory::token_address`].
+    pub fn address(&self) -> Result<u64> {
+        Ok(self.memory.token_address(NAME, self.offset)?)
     }
 }
+
+/// The operation in errors.
+const NAME: &str = "semaphore";
 
 /// A pair of tokens and the connection between them. Counters are monotonic and never reset.
 ///
@@ -42,9 +61,12 @@ struct Inner {
     connection: Connection,
     inbound: TokenSlot,
     remote: TokenSlot,
-    inbound_token: MappedToken,
-    /// `None` where the peer's token is reached by messages.
+    /// `None` where kernels wait for it.
+    inbound_token: Option<MappedToken>,
+    /// `None` where the peer's token is reached by messages, or lies on a GPU.
     remote_token: Option<MappedToken>,
+    /// How many signals have been sent by [`Semaphore::signal`]; locked while one is.
+    sent: Mutex<u64>,
     /// How many signals have been taken.
     taken: AtomicU64,
     waiter: Waiter,
@@ -57,10 +79,11 @@ impl Semaphore {
     /// # Errors
     /// If one of them is no token, or the local one has no address.
     pub fn new(connection: Connection, inbound: TokenSlot, remote: TokenSlot, id: u64) -> Result<Self> {
-        let inbound_token = inbound.memory.mapped_token("semaphore", inbound.offset)?;
-        let remote_token = remote.memory.mapped_token("semaphore", remote.offset).ok();
-        remote.memory.require("semaphore", connection.transport())?;
-        remote.memory.check_word("semaphore", remote.offset)?;
+        inbound.address()?;
+        remote.memory.require(NAME, connection.transport())?;
+        remote.memory.check_word(NAME, remote.offset)?;
+        let inbound_token = mapped(&inbound)?;
+        let remote_token = mapped(&remote)?;
         let mut waiter = connection.waiter().clone();
         if connection.transport() != Transport::SharedMemory {
             // A thread of this process must run before the signal can come: do not hold its core.
@@ -73,6 +96,7 @@ impl Semaphore {
             remote,
             inbound_token,
             remote_token,
+            sent: Mutex::default(),
             taken,
             waiter,
             id,
@@ -80,20 +104,36 @@ impl Semaphore {
     }
 
     /// Raises the peer's token by one, after all earlier operations of the connection.
+    ///
+    /// # Errors
+    /// Those of the connection; what it has not posted counts as not sent.
     pub fn signal(&self) -> Result<()> {
         let Inner { connection, remote, .. } = &*self.0;
-        connection.atomic_add(&remote.memory, remote.offset, 1).map(drop)
+        // Held while it is posted, so that the values of several threads arrive in order.
+        let mut sent = lock(&self.0.sent);
+        let position = connection.raise(&remote.memory, remote.offset, *sent + 1)?;
+        *sent += 1;
+        drop(sent);
+        if let Some(lease) = &remote.lease {
+            // The token goes back to its owner, who gives it to somebody else, only when this has arrived.
+            connection.keep(position, lease);
+        }
+        Ok(())
     }
 
     /// Takes one signal if there is one.
+    ///
+    /// # Errors
+    /// `mem.device` if kernels wait for the semaphore.
     pub fn poll(&self) -> Result<bool> {
-        Ok(self.take(&self.0.inbound_token).is_ok())
+        Ok(self.take(self.inbound_token()?).is_ok())
     }
 
     /// Waits for one signal and takes it; what the peer wrote before it is visible then.
     ///
     /// # Errors
-    /// [`WaitError`](crate::wait::WaitError) naming the peer, on timeout, abort or the peer's death.
+    /// [`WaitError`](crate::wait::WaitError) naming the peer, on timeout, abort or the peer's death; `mem.device` if
+    /// kernels wait for the semaphore.
     pub fn wait(&self, timeout: Timeout) -> Result<()> {
         self.wait_with(&self.0.waiter, timeout)
     }
@@ -103,7 +143,7 @@ impl Semaphore {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_with(&self, waiter: &Waiter, timeout: Timeout) -> Result<()> {
-        let token = &*self.0.inbound_token;
+        let token = self.inbound_token()?;
         let site = || {
             let taken = self.0.taken.load(Ordering::Relaxed);
             WaitSite {
@@ -133,22 +173,44 @@ impl Semaphore {
         &self.0.remote
     }
 
-    /// The local token, mapped.
-    #[inline]
-    pub fn inbound_token(&self) -> &Token {
-        &self.0.inbound_token
-    }
-
-    /// The peer's token.
+    /// The local token, for the CPU.
     ///
     /// # Errors
-    /// `mem.transport` if it has no address here.
+    /// `mem.device` if kernels wait for it.
+    #[inline]
+    pub fn inbound_token(&self) -> Result<&Token> {
+        match &self.0.inbound_token {
+            Some(token) => Ok(token),
+            None => Err(self.waits_on_gpu()),
+        }
+    }
+
+    /// The peer's token, for the CPU.
+    ///
+    /// # Errors
+    /// `mem.transport` if it has no address here, `mem.device` if it lies on a GPU.
     #[inline]
     pub fn remote_token(&self) -> Result<&Token> {
         match &self.0.remote_token {
             Some(token) => Ok(token),
             None => self.0.remote.token(),
         }
+    }
+
+    /// Address of the local token for whoever waits for it: kernels of the GPU it lies on, or the CPU.
+    ///
+    /// # Errors
+    /// As [`TokenSlot::address`].
+    pub fn inbound_address(&self) -> Result<u64> {
+        self.0.inbound.address()
+    }
+
+    /// Address of the peer's token for kernels here that raise it.
+    ///
+    /// # Errors
+    /// `mem.transport` if it has no address here; a proxy raises it then.
+    pub fn remote_address(&self) -> Result<u64> {
+        self.0.remote.address()
     }
 
     /// The counter of signals taken; device handles of this semaphore share it.
@@ -178,6 +240,13 @@ impl Semaphore {
         }
     }
 
+    #[cold]
+    fn waits_on_gpu(&self) -> Error {
+        let device = self.0.inbound.memory.region().map_or(-1, |region| region.device().id);
+        let hint = "kernels wait for this semaphore; give them its device handle";
+        MemoryError::OnDevice { operation: "waiting for a semaphore", device, hint }.into()
+    }
+
     fn require(&self, fits: bool, why: &'static str) -> Result<(), ConnectionError> {
         if fits {
             return Ok(());
@@ -193,6 +262,17 @@ impl Semaphore {
 
     fn is_on(&self, kind: DeviceKind) -> bool {
         self.0.connection.local().device.kind == kind
+    }
+}
+
+/// The token for the CPU, if the CPU can reach it here.
+fn mapped(slot: &TokenSlot) -> Result<Option<MappedToken>> {
+    match slot.memory.region() {
+        Some(region) if region.device().kind == DeviceKind::Cpu => {
+            Ok(Some(slot.memory.mapped_token(NAME, slot.offset)?))
+        }
+        Some(_) => slot.address().map(|_| None),
+        None => Ok(None),
     }
 }
 

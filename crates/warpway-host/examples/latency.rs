@@ -152,6 +152,7 @@ fn register(owner: u32, region: &Region, access: Access, me: u32) -> RegisteredM
         transports,
         access,
         shared: None,
+        gpu: None,
         ethernet: None,
     };
     if owner == me {

@@ -132,7 +132,7 @@ impl Engine for HostEngine {
         let key = (self.0.next.fetch_add(1, Ordering::Relaxed), address, size);
         lock(&self.0.exported).insert(key, region.clone());
         let guard = Arc::new(Exported { engine: Arc::downgrade(&self.0), key });
-        Ok(Export { transport: Transport::SharedMemory, ethernet: None, guard: Some(guard) })
+        Ok(Export { guard: Some(guard), ..Export::new(Transport::SharedMemory) })
     }
 
     fn import(&self, context: &EngineContext, record: &MemoryRecord, deadline: Deadline) -> Result<Import> {

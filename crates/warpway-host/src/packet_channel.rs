@@ -113,7 +113,7 @@ impl BlockChannel {
             sequence: index,
             expected: u64::from(flag),
         };
-        let event = semaphore.inbound_token().event();
+        let event = semaphore.inbound_token()?.event();
         Ok(self.waiter().wait(site, self.timeout(), Some(event), load)?)
     }
 

@@ -126,6 +126,7 @@ impl Rank {
             transports: Transport::SharedMemory.into(),
             access,
             shared: Some(SharedExport { process_id: me.process_id, descriptor: offer.descriptor }),
+            gpu: None,
             ethernet: None,
         };
         RegisteredMemory::local(record, region.clone(), vec![export])

@@ -117,9 +117,9 @@ impl Engine for TcpEngine {
         let id = self.table.add(JobId::of(&*context.control), region.clone(), access);
         let id = id.ok_or_else(|| refuse("2^32 regions are exported already"))?;
         Ok(Export {
-            transport: Transport::Ethernet,
             ethernet: Some(EthernetExport { memory_id: id }),
             guard: Some(Arc::new(ExportGuard { table: Arc::clone(&self.table), id })),
+            ..Export::new(Transport::Ethernet)
         })
     }
 
@@ -138,10 +138,16 @@ impl Engine for TcpEngine {
         let service = self.service()?;
         let job = service.job(&*context.control)?;
         let me = context.control.peers().iter().find(|peer| peer.rank == job.id.rank);
+        // Which GPU is current is not this engine's to know: kernels wait only where the caller names one.
+        let device = match config.device {
+            Device { kind: DeviceKind::Cpu, .. } => config.device,
+            Device { kind: DeviceKind::Gpu, id: 0.. } => config.device,
+            _ => Device::CPU,
+        };
         Ok(Endpoint {
             owner: job.id.rank,
             transport: Transport::Ethernet,
-            device: if config.device.kind == DeviceKind::Cpu { config.device } else { Device::CPU },
+            device,
             host: me.map_or(0, |peer| peer.host),
             process: me.map_or(0, |peer| peer.process),
             max_write_queue_size: config.max_write_queue_size,

@@ -6,7 +6,7 @@ use warpway_core::bootstrap::{Bootstrap, ControlPlane, JoinPlan, ScopeId, TcpBoo
 use warpway_core::communicator::{Communicator as Core, CommunicatorConfig, CommunicatorParts};
 use warpway_core::config::{Config, Environment, Loaded};
 use warpway_core::engine::Engine;
-use warpway_core::memory::{LocalMemories, Region, TokenMemory};
+use warpway_core::memory::{HostTokens, LocalMemories, Region, TokenMemory};
 use warpway_core::{Error, Result};
 use warpway_host::{HostEngine, SharedBuffer};
 use warpway_net::TcpEngine;
@@ -97,6 +97,7 @@ impl Context {
             members: (0..bootstrap.n_ranks()).collect(),
             engines,
             token_memory: token_memory(),
+            gpu_token_memory: None,
             local_memories: Arc::clone(memories),
             config: CommunicatorConfig {
                 setup_timeout: config.setup_timeout,
@@ -109,12 +110,12 @@ impl Context {
 }
 
 /// Tokens lie in memory that peers can map.
-fn token_memory() -> TokenMemory {
-    Arc::new(|bytes| -> Result<Region> {
+fn token_memory() -> Arc<dyn TokenMemory> {
+    Arc::new(HostTokens(|bytes| -> Result<Region> {
         let buffer = SharedBuffer::allocate(bytes)?;
         buffer
             .region()
             .cloned()
             .ok_or(Error::Internal { place: "token memory", what: "an allocation has bytes" })
-    })
+    }))
 }

@@ -97,7 +97,7 @@ impl MemoryChannel {
     ) -> Result<Self> {
         const NAME: &str = "memory channel";
         destination.require(NAME, base.semaphore.semaphore().connection().transport())?;
-        destination.pointer(NAME, 0, 0)?;
+        destination.address(NAME, 0, 0)?;
         require_local(&source, "the source must be a local memory, not a peer's")?;
         if let Some(packet_buffer) = &packet_buffer {
             require_local(packet_buffer, "the packet buffer must be a local memory, not a peer's")?;

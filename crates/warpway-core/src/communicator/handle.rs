@@ -11,6 +11,7 @@ use super::exchange::{EndpointSource, Exchange, Exchanges};
 use super::offers::Offers;
 use super::publish::{Imports, Publication, Publications};
 use super::state::{COMMUNICATOR_TAG, State};
+use super::tokens::Tokens;
 use super::workers::{Strand, Workers};
 use crate::bootstrap::{
     Bootstrap as _, ControlPlane, PeerInfo, Processors, ScopeId, ScopedBootstrap, Subscription,
@@ -21,7 +22,7 @@ use crate::endpoint::{Endpoint, EndpointConfig};
 use crate::engine::{Engine, EngineContext, Members};
 use crate::error::{Error, Result};
 use crate::health::{Health, lock};
-use crate::memory::{Access, LocalMemories, Region, RegisteredMemory, TokenMemory, TokenPool};
+use crate::memory::{Access, LocalMemories, Region, RegisteredMemory, TokenMemory};
 use crate::semaphore::Semaphore;
 use crate::trace::{FlightRecorder, Operation, Request};
 use crate::transport::TransportFlags;
@@ -90,8 +91,10 @@ pub struct CommunicatorParts {
     pub members: Vec<u32>,
     /// In the order in which they are tried for imports.
     pub engines: Vec<Arc<dyn Engine>>,
-    /// Where semaphores' tokens lie.
-    pub token_memory: TokenMemory,
+    /// Where the tokens lie of semaphores that CPU endpoints wait for.
+    pub token_memory: Arc<dyn TokenMemory>,
+    /// Where those lie that kernels wait for, on connections of GPU endpoints; `None` without a GPU.
+    pub gpu_token_memory: Option<Arc<dyn TokenMemory>>,
     /// Shared by communicators of this process that are to give each other original pointers.
     pub local_memories: Arc<LocalMemories>,
     /// Sizes and limits.
@@ -151,7 +154,7 @@ impl Communicator {
             engines,
             context,
             config,
-            tokens: TokenPool::new(parts.token_memory),
+            tokens: Tokens::new(parts.token_memory, parts.gpu_token_memory),
             local_memories: parts.local_memories,
             offers: Arc::new(Offers::default()),
             scope_guard: guard,

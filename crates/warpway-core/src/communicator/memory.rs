@@ -72,17 +72,26 @@ impl State {
         let transports = exports.iter().fold(TransportFlags::NONE, |flags, e| flags | e.transport);
         let ethernet = exports.iter().find_map(|export| export.ethernet.clone());
         let mapped = [Transport::SharedMemory, Transport::CudaIpc].into_iter().find(|t| transports.has(*t));
-        let shared = match (mapped, region.backing()) {
-            (Some(transport), Some(backing)) => {
-                let offer = self.offers.offer(&*self.context.control, &backing.descriptor)?;
+        let gpu = exports.iter().find_map(|export| export.gpu.clone());
+        let backing = region.backing();
+        let descriptor = match &gpu {
+            Some(placement) => placement.descriptor.as_ref(),
+            None => backing.map(|backing| &backing.descriptor),
+        };
+        let shared = match (mapped, descriptor) {
+            (Some(transport), Some(descriptor)) => {
+                let offer = self.offers.offer(&*self.context.control, descriptor)?;
                 let descriptor = offer.number();
-                exports.push(Export { transport, ethernet: None, guard: Some(offer) });
+                exports.push(Export { guard: Some(offer), ..Export::new(transport) });
                 Some(SharedExport { process_id: std::process::id(), descriptor })
             }
             _ => None,
         };
         let me = self.me();
-        let backing = region.backing();
+        let (offset, allocation_size) = match &gpu {
+            Some(placement) => (placement.offset, placement.allocation_size),
+            None => backing.map_or((0, region.size()), |b| (b.offset, b.allocation_size)),
+        };
         let record = MemoryRecord {
             owner: me.rank,
             original_address: region.address().as_ptr() as u64,
@@ -90,12 +99,13 @@ impl State {
             host: me.host,
             process: me.process,
             device: region.device(),
-            device_uuid: [0; 16],
-            offset: backing.map_or(0, |b| b.offset),
-            allocation_size: backing.map_or(region.size(), |b| b.allocation_size),
+            device_uuid: gpu.as_ref().map_or([0; 16], |placement| placement.device_uuid),
+            offset,
+            allocation_size,
             transports,
             access,
             shared,
+            gpu: gpu.and_then(|placement| placement.export),
             ethernet,
         };
         let memory = RegisteredMemory::local(record, region, exports).with_owner_rank(self.rank);
@@ -132,23 +142,25 @@ impl State {
         let original = (record.process == self.me().process)
             .then(|| self.local_memories.find(self.nonce(), record))
             .flatten();
-        let mut region = original.as_ref().and_then(|memory| memory.region().cloned());
+        let original = original.as_ref().and_then(|memory| memory.region().cloned());
+        let mut region = original.clone();
         let mut transports = TransportFlags::NONE;
         let mut attempts = Vec::new();
         let deadline = self.setup_deadline();
         for engine in self.engines.iter().filter(|engine| record.transports.has(engine.transport())) {
             let transport = engine.transport();
-            let problem = match self.try_import(&**engine, record, region.is_some(), deadline) {
-                Ok(mapped) => {
-                    transports = transports | transport;
-                    region = region.or(mapped);
-                    None
-                }
-                Err(error) => {
-                    self.check_owner(record, &error)?;
-                    Some(error.to_string())
-                }
-            };
+            let problem =
+                match self.try_import(&**engine, record, original.as_ref(), region.is_some(), deadline) {
+                    Ok(mapped) => {
+                        transports = transports | transport;
+                        region = region.or(mapped);
+                        None
+                    }
+                    Err(error) => {
+                        self.check_owner(record, &error)?;
+                        Some(error.to_string())
+                    }
+                };
             attempts.push(ImportAttempt { transport, problem });
         }
         for transport in record.transports.iter() {
@@ -199,16 +211,21 @@ impl State {
         }
     }
 
-    /// Imports by one engine; the region if it mapped one. `mapped` says that there is an address already.
+    /// Imports by one engine; the region if it mapped one. `original` is the memory itself where it is this
+    /// process's, `mapped` says that there is an address already.
     fn try_import(
         &self,
         engine: &dyn Engine,
         record: &MemoryRecord,
+        original: Option<&Region>,
         mapped: bool,
         deadline: Deadline,
     ) -> Result<Option<Region>> {
         let transport = engine.transport();
         let maps = matches!(transport, Transport::SharedMemory | Transport::CudaIpc);
+        if maps && let Some(original) = original {
+            return engine.adopt(&self.context, original).map(|()| None);
+        }
         if maps && mapped {
             return Ok(None);
         }

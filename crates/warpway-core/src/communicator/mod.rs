@@ -13,6 +13,7 @@ mod split;
 mod state;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod workers;
 
 pub use error::ExchangeError;

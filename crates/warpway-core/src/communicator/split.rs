@@ -18,7 +18,6 @@ use crate::deadline::Deadline;
 use crate::engine::{EngineContext, Members};
 use crate::error::Result;
 use crate::health::lock;
-use crate::memory::TokenPool;
 use crate::trace::{FlightRecorder, Operation, Request};
 use crate::wait::Waiter;
 
@@ -153,7 +152,7 @@ impl State {
             engines: self.engines.clone(),
             context,
             config: self.config,
-            tokens: TokenPool::new(self.tokens.allocator()),
+            tokens: self.tokens.like(),
             local_memories: Arc::clone(&self.local_memories),
             offers: Arc::clone(&self.offers),
             scope_guard: guard,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use super::exchange::Exchanges;
 use super::offers::Offers;
 use super::publish::{Imports, Publications};
+use super::tokens::Tokens;
 use super::workers::{Strand, Workers};
 use super::{CommunicatorConfig, ExchangeError};
 use crate::bootstrap::{BootstrapError, PeerInfo, ScopeId, ScopedBootstrap};
@@ -15,7 +16,7 @@ use crate::deadline::Deadline;
 use crate::engine::{Engine, EngineContext};
 use crate::error::{Error, Result};
 use crate::health::{DEPARTURE_GRACE, Health, lock};
-use crate::memory::{LocalMemories, TokenPool};
+use crate::memory::LocalMemories;
 use crate::trace::Operation;
 use crate::wire::{AnyHandle, ControlMessage, Handle, JobNonce, WireError};
 
@@ -31,7 +32,7 @@ pub(super) struct State {
     pub(super) engines: Vec<Arc<dyn Engine>>,
     pub(super) context: EngineContext,
     pub(super) config: CommunicatorConfig,
-    pub(super) tokens: Arc<TokenPool>,
+    pub(super) tokens: Tokens,
     pub(super) local_memories: Arc<LocalMemories>,
     pub(super) offers: Arc<Offers>,
     /// Open until the last connection is gone; see [`Connection::keeping`](crate::connection::Connection::keeping).

@@ -59,6 +59,16 @@ pub enum MemoryError {
         /// What was expected.
         what: &'static str,
     },
+    /// A GPU's memory where the CPU would have to read or write it.
+    #[error("{operation}: the memory is on GPU {device}, which the CPU cannot touch; {hint}")]
+    OnDevice {
+        /// The call.
+        operation: &'static str,
+        /// Ordinal of the GPU.
+        device: i32,
+        /// What to do instead.
+        hint: &'static str,
+    },
     /// The region cannot be made known to other processes.
     #[error("memory at {address:#x} ({size} bytes) cannot be exported by {transport}: {why}")]
     NotExportable {
@@ -110,6 +120,7 @@ impl MemoryError {
             Self::NoTransport { .. } => "mem.transport",
             Self::Access { .. } => "mem.access",
             Self::WrongSide { .. } => "mem.side",
+            Self::OnDevice { .. } => "mem.device",
             Self::NotExportable { .. } => "mem.export",
             Self::Invalid { .. } => "mem.invalid",
             Self::Import { .. } => "mem.import",

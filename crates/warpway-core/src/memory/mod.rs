@@ -6,14 +6,16 @@ mod local_memories;
 mod record;
 mod region;
 mod registered;
+mod token_memory;
 mod token_pool;
 
 pub use element::Element;
 pub use error::MemoryError;
 pub use local_memories::LocalMemories;
-pub use record::{EthernetExport, MemoryRecord, SharedExport};
+pub use record::{EthernetExport, GpuExport, IPC_HANDLE_BYTES, MemoryRecord, SharedExport};
 pub use region::{Access, Backing, Region};
 pub use registered::{
-    Export, Import, ImportAttempt, ImportReport, MappedToken, RegisteredMemory, WeakMemory,
+    Export, GpuPlacement, Import, ImportAttempt, ImportReport, MappedToken, RegisteredMemory, WeakMemory,
 };
-pub use token_pool::{LeasedToken, TOKENS_PER_PAGE, TokenMemory, TokenPool};
+pub use token_memory::{HostTokens, TokenMemory};
+pub use token_pool::{LeasedToken, TOKENS_PER_PAGE, TokenPool};

@@ -12,6 +12,18 @@ pub struct SharedExport {
     pub descriptor: u64,
 }
 
+/// How to open an allocation of a GPU in another process. A descriptor, where the allocation has one, is a
+/// [`SharedExport`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GpuExport {
+    /// A handle of CUDA IPC, for processes of the same host.
+    Ipc([u8; IPC_HANDLE_BYTES]),
+}
+
+/// Bytes of a handle of CUDA IPC.
+pub const IPC_HANDLE_BYTES: usize = 64;
+
 /// How to name a region in TCP frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EthernetExport {
@@ -45,8 +57,11 @@ pub struct MemoryRecord {
     pub transports: TransportFlags,
     /// What peers may do.
     pub access: Access,
-    /// For [`Transport::SharedMemory`](crate::transport::Transport::SharedMemory).
+    /// For [`Transport::SharedMemory`](crate::transport::Transport::SharedMemory), and for
+    /// [`Transport::CudaIpc`](crate::transport::Transport::CudaIpc) where the allocation has a descriptor.
     pub shared: Option<SharedExport>,
+    /// For [`Transport::CudaIpc`](crate::transport::Transport::CudaIpc) where it has none.
+    pub gpu: Option<GpuExport>,
     /// For [`Transport::Ethernet`](crate::transport::Transport::Ethernet).
     pub ethernet: Option<EthernetExport>,
 }

@@ -62,6 +62,12 @@ pub struct Backing {
 }
 
 /// A range of addresses valid in this process for as long as the value lives.
+///
+/// Where [`device`](Self::device) is a GPU, these are addresses of that GPU: kernels and copies of a driver use them,
+/// the CPU must never read or write through them. Safe code cannot: [`RegisteredMemory::pointer`] and the tokens made
+/// of it refuse such memory.
+///
+/// [`RegisteredMemory::pointer`]: super::RegisteredMemory::pointer
 #[derive(Clone)]
 pub struct Region {
     address: NonNull<u8>,
@@ -88,6 +94,9 @@ impl Region {
     /// The bytes must stay mapped, readable and writable while any clone of the region lives: either
     /// `keeper` owns the mapping or the caller guarantees it. Other processes may write them at any
     /// time, so nobody may hold a Rust reference to bytes that a peer is allowed to touch meanwhile.
+    /// `device` must say whose addresses they are: of anything but [`DeviceKind::Cpu`] the CPU touches no byte.
+    ///
+    /// [`DeviceKind::Cpu`]: crate::transport::DeviceKind::Cpu
     pub unsafe fn new(
         address: NonNull<u8>,
         size: u64,
@@ -103,7 +112,7 @@ impl Region {
         Ok(Self { address, size, device, backing, keeper })
     }
 
-    /// First byte.
+    /// First byte, as [`device`](Self::device) addresses it.
     pub fn address(&self) -> NonNull<u8> {
         self.address
     }
@@ -138,8 +147,8 @@ impl Region {
                 why: "the size is zero",
             });
         }
-        // SAFETY: offset <= size of a live region, so the pointer stays inside its allocation.
-        let address = unsafe { self.address.add(offset as usize) };
+        // Arithmetic of addresses, since those of a GPU are no allocation that Rust knows; it cannot wrap (`new`).
+        let address = self.address.map_addr(|first| first.saturating_add(offset as usize));
         let backing = self.backing.clone().map(|b| Backing { offset: b.offset + offset, ..b });
         Ok(Self { address, size, device: self.device, backing, keeper: self.keeper.clone() })
     }

@@ -3,13 +3,14 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use super::region::check_range;
-use super::{Access, EthernetExport, MemoryError, MemoryRecord, Region};
+use super::{Access, EthernetExport, GpuExport, MemoryError, MemoryRecord, Region};
 use crate::token::{TOKEN_BYTES, Token};
-use crate::transport::{Device, Transport, TransportFlags};
+use crate::transport::{Device, DeviceKind, Transport, TransportFlags};
 
 /// What one engine gave for a local region.
 #[derive(Clone)]
@@ -18,8 +19,32 @@ pub struct Export {
     pub transport: Transport,
     /// For TCP: the number of the region in the engine's table.
     pub ethernet: Option<EthernetExport>,
+    /// For a GPU: what the engine found out about the region.
+    pub gpu: Option<GpuPlacement>,
     /// Undoes the export when dropped.
     pub guard: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Export {
+    /// By `transport`, without anything that only some transports need.
+    pub fn new(transport: Transport) -> Self {
+        Self { transport, ethernet: None, gpu: None, guard: None }
+    }
+}
+
+/// Where a region of a GPU lies, and how peers open the allocation it lies in.
+#[derive(Debug, Clone)]
+pub struct GpuPlacement {
+    /// UUID of the GPU, the same in all processes.
+    pub device_uuid: [u8; 16],
+    /// Offset of the region in its allocation.
+    pub offset: u64,
+    /// Size of the allocation, `>= offset + size`.
+    pub allocation_size: u64,
+    /// The allocation as a descriptor, which the core offers to peers.
+    pub descriptor: Option<Arc<OwnedFd>>,
+    /// Another way to open it.
+    pub export: Option<GpuExport>,
 }
 
 /// What one engine made of a peer's record.
@@ -142,7 +167,8 @@ impl RegisteredMemory {
         WeakMemory(Arc::downgrade(&self.0))
     }
 
-    /// First byte, local or mapped; `None` if only reachable through the network.
+    /// First byte, local or mapped; `None` if only reachable through the network. An address of
+    /// [`device`](Self::device): of a GPU's memory it is nothing for the CPU to touch.
     pub fn data(&self) -> Option<NonNull<u8>> {
         self.0.region.as_ref().map(Region::address)
     }
@@ -250,43 +276,75 @@ impl RegisteredMemory {
         Ok(())
     }
 
-    /// Pointer to byte `offset`, for a range checked before.
+    /// Pointer to byte `offset` for the CPU, of a range that is checked here.
     ///
     /// # Errors
-    /// If the range is outside, or the memory has no address here.
+    /// If the range is outside, the memory has no address here, or is on a GPU (`mem.device`).
     pub fn pointer(
         &self,
         operation: &'static str,
         offset: u64,
         size: u64,
     ) -> Result<NonNull<u8>, MemoryError> {
-        self.check_range(operation, offset, size)?;
-        let region = self.0.region.as_ref().ok_or_else(|| MemoryError::NoTransport {
-            operation,
-            transport: Transport::SharedMemory,
-            available: self.transports(),
-            why: "the memory has no address in this process".into(),
-        })?;
+        let region = self.reachable(operation, offset, size)?;
+        if region.device().kind != DeviceKind::Cpu {
+            let hint = "copy it to host memory first, or let a kernel or the GPU's copy engine do it";
+            return Err(MemoryError::OnDevice { operation, device: region.device().id, hint });
+        }
         // SAFETY: offset <= size of the live region (just checked; regions are as long as their record).
         Ok(unsafe { region.address().add(offset as usize) })
     }
 
-    /// The token at `offset`, for memories registered with [`Access::TOKENS`].
+    /// Address of byte `offset`, of a range that is checked here: the CPU's, or that of the GPU that the memory is on.
     ///
     /// # Errors
-    /// If the memory is no token memory, the offset no multiple of 64, or there is no address here.
+    /// If the range is outside, or the memory has no address here.
+    pub fn address(&self, operation: &'static str, offset: u64, size: u64) -> Result<u64, MemoryError> {
+        let region = self.reachable(operation, offset, size)?;
+        // Cannot wrap: the end of a region does not.
+        Ok(region.address().as_ptr() as u64 + offset)
+    }
+
+    /// The region, if it holds `size` bytes at `offset`.
+    fn reachable(&self, operation: &'static str, offset: u64, size: u64) -> Result<&Region, MemoryError> {
+        self.check_range(operation, offset, size)?;
+        self.0.region.as_ref().ok_or_else(|| MemoryError::NoTransport {
+            operation,
+            transport: Transport::SharedMemory,
+            available: self.transports(),
+            why: "the memory has no address in this process".into(),
+        })
+    }
+
+    /// The token at `offset` for the CPU, of memories registered with [`Access::TOKENS`].
+    ///
+    /// # Errors
+    /// If the memory is no token memory, the offset no multiple of 64, there is no address here, or the memory is on
+    /// a GPU (`mem.device`).
     pub fn token(&self, operation: &'static str, offset: u64) -> Result<&Token, MemoryError> {
-        if !self.access().contains(Access::TOKENS) {
-            return Err(MemoryError::WrongSide { operation, what: "the memory is not a token memory" });
-        }
+        self.token_address(operation, offset)?;
         let pointer = self.pointer(operation, offset, TOKEN_BYTES)?;
-        if !(pointer.as_ptr() as u64).is_multiple_of(TOKEN_BYTES) {
-            return Err(MemoryError::Misaligned { operation, offset, alignment: TOKEN_BYTES });
-        }
         // SAFETY: in bounds and aligned (checked above); the memory stays mapped while `self` lives; a
         // token consists of atomics only, for which every bit pattern is valid and concurrent access by
         // other processes is allowed.
         Ok(unsafe { pointer.cast::<Token>().as_ref() })
+    }
+}
+
+impl RegisteredMemory {
+    /// Address of the token at `offset`, for the CPU or for the GPU that the memory is on.
+    ///
+    /// # Errors
+    /// If the memory is no token memory, the offset no multiple of 64, or there is no address here.
+    pub fn token_address(&self, operation: &'static str, offset: u64) -> Result<u64, MemoryError> {
+        if !self.access().contains(Access::TOKENS) {
+            return Err(MemoryError::WrongSide { operation, what: "the memory is not a token memory" });
+        }
+        let address = self.address(operation, offset, TOKEN_BYTES)?;
+        if !address.is_multiple_of(TOKEN_BYTES) {
+            return Err(MemoryError::Misaligned { operation, offset, alignment: TOKEN_BYTES });
+        }
+        Ok(address)
     }
 }
 

@@ -8,21 +8,18 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use super::{Region, RegisteredMemory};
+use super::{Region, RegisteredMemory, TokenMemory};
 use crate::error::{Error, Result};
 use crate::health::lock;
 use crate::semaphore::TokenSlot;
 use crate::token::TOKEN_BYTES;
-
-/// Gives zeroed memory of the asked number of bytes that can be registered with the communicator's engines.
-pub type TokenMemory = Arc<dyn Fn(u64) -> Result<Region> + Send + Sync>;
 
 /// Tokens per page.
 pub const TOKENS_PER_PAGE: u64 = 64;
 
 /// See the module's page.
 pub struct TokenPool {
-    allocate: TokenMemory,
+    memory: Arc<dyn TokenMemory>,
     state: Mutex<State>,
 }
 
@@ -62,13 +59,13 @@ impl Drop for Lease {
 
 impl TokenPool {
     /// An empty pool; pages are made when they are needed.
-    pub fn new(allocate: TokenMemory) -> Arc<Self> {
-        Arc::new(Self { allocate, state: Mutex::default() })
+    pub fn new(memory: Arc<dyn TokenMemory>) -> Arc<Self> {
+        Arc::new(Self { memory, state: Mutex::default() })
     }
 
     /// Where its pages come from.
-    pub fn allocator(&self) -> TokenMemory {
-        Arc::clone(&self.allocate)
+    pub fn memory(&self) -> Arc<dyn TokenMemory> {
+        Arc::clone(&self.memory)
     }
 
     /// A token at zero. `register` is called if a new page is needed.
@@ -81,7 +78,7 @@ impl TokenPool {
     ) -> Result<LeasedToken> {
         let mut state = lock(&self.state);
         if state.free.is_empty() {
-            let page = register((self.allocate)(TOKENS_PER_PAGE * TOKEN_BYTES)?)?;
+            let page = register(self.memory.allocate(TOKENS_PER_PAGE * TOKEN_BYTES)?)?;
             let first = state.pages.len() as u64 * TOKENS_PER_PAGE;
             state.pages.push(page);
             state.free.extend(first..first + TOKENS_PER_PAGE);
@@ -89,12 +86,13 @@ impl TokenPool {
             state.users.resize(tokens, Users::default());
         }
         let broken = |what| Error::Internal { place: "TokenPool::lease", what };
-        let number = state.free.pop_front().ok_or_else(|| broken("a fresh page has no token"))?;
+        let number = *state.free.front().ok_or_else(|| broken("a fresh page has no token"))?;
         let page = state.pages.get((number / TOKENS_PER_PAGE) as usize);
         let memory = page.cloned().ok_or_else(|| broken("a token has no page"))?;
         let offset = number % TOKENS_PER_PAGE * TOKEN_BYTES;
-        // Nobody knows the token now: its users of before have given it up.
-        memory.token("lease", offset)?.store(0);
+        // Nobody knows the token now: its users of before have given it up. It stays free if this fails.
+        self.memory.reset(&memory, offset)?;
+        state.free.pop_front();
         state.users[number as usize] = Users { here: true, peer: None };
         let lease = Arc::new(Lease { pool: Arc::clone(self), number });
         Ok(LeasedToken { number, slot: TokenSlot { memory, offset, lease: Some(lease) } })

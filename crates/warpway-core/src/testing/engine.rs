@@ -21,14 +21,22 @@ use crate::transport::{Device, Transport};
 /// # Errors
 /// Those of the system calls.
 pub fn allocate(size: u64) -> Result<Region> {
+    allocate_as(Device::CPU, size)
+}
+
+/// The same, said to be on `device`, to see what the core does with memory that the CPU cannot touch.
+///
+/// # Errors
+/// Those of the system calls.
+pub fn allocate_as(device: Device, size: u64) -> Result<Region> {
     let file = rustix::fs::memfd_create("warpway-testing", MemfdFlags::CLOEXEC)
         .map_err(|e| SystemError::new("memfd_create", e))?;
     rustix::fs::ftruncate(&file, size).map_err(|e| SystemError::new("ftruncate", e))?;
     let backing = Backing { descriptor: Arc::new(file), offset: 0, allocation_size: size };
-    map(backing, size)
+    map(backing, device, size)
 }
 
-fn map(backing: Backing, size: u64) -> Result<Region> {
+fn map(backing: Backing, device: Device, size: u64) -> Result<Region> {
     let length = backing.allocation_size as usize;
     // SAFETY: a new mapping of a file that is at least `allocation_size` long: `allocate` has just made
     // it so, `import` has checked it.
@@ -49,7 +57,7 @@ fn map(backing: Backing, size: u64) -> Result<Region> {
     // SAFETY: offset + size <= allocation_size (checked by both callers), so the pointer is in the mapping.
     let address = unsafe { base.add(backing.offset as usize) };
     // SAFETY: the mapping is the region's keeper.
-    Ok(unsafe { Region::new(address, size, Device::CPU, Some(backing), Some(mapping)) }?)
+    Ok(unsafe { Region::new(address, size, device, Some(backing), Some(mapping)) }?)
 }
 
 struct Mapping {
@@ -103,7 +111,7 @@ impl Engine for LocalEngine {
             }
             .into());
         }
-        Ok(Export { transport: self.transport, ethernet: None, guard: None })
+        Ok(Export::new(self.transport))
     }
 
     fn import(&self, context: &EngineContext, record: &MemoryRecord, deadline: Deadline) -> Result<Import> {
@@ -118,7 +126,7 @@ impl Engine for LocalEngine {
         self.imports.fetch_add(1, Ordering::SeqCst);
         let (offset, allocation_size) = (record.offset, record.allocation_size);
         let backing = Backing { descriptor: Arc::new(file), offset, allocation_size };
-        Ok(Import { transport: self.transport, region: Some(map(backing, record.size)?) })
+        Ok(Import { transport: self.transport, region: Some(map(backing, record.device, record.size)?) })
     }
 
     fn endpoint(&self, _context: &EngineContext, config: &EndpointConfig) -> Result<Endpoint> {

@@ -9,12 +9,12 @@ mod engine;
 use std::sync::Arc;
 
 pub use control::{LocalControl, LocalJob};
-pub use engine::{LocalEngine, allocate};
+pub use engine::{LocalEngine, allocate, allocate_as};
 
 use crate::bootstrap::ScopeId;
 use crate::communicator::{CommunicatorConfig, CommunicatorParts};
 use crate::engine::Engine;
-use crate::memory::LocalMemories;
+use crate::memory::{HostTokens, LocalMemories};
 
 impl LocalJob {
     /// What a communicator of all ranks, with a table of local memories of its own, is made of.
@@ -25,7 +25,8 @@ impl LocalJob {
             open: None,
             members: (0..self.n_ranks()).collect(),
             engines,
-            token_memory: Arc::new(allocate),
+            token_memory: Arc::new(HostTokens(allocate)),
+            gpu_token_memory: None,
             local_memories: Arc::new(LocalMemories::new()),
             config: CommunicatorConfig::default(),
         }

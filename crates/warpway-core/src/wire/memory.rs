@@ -5,12 +5,14 @@
 
 use super::envelope::{Kind, Reader, RecordType, Records, Writer};
 use super::{Body, WireError};
-use crate::memory::{Access, EthernetExport, MemoryRecord, SharedExport};
+use crate::memory::{Access, EthernetExport, GpuExport, MemoryRecord, SharedExport};
 use crate::transport::{Device, DeviceKind, TransportFlags};
 
 const IDENTITY: RecordType = RecordType { number: 0x01, name: "identity" };
 const OFFSET: RecordType = RecordType { number: 0x02, name: "offset" };
 const TRANSPORTS: RecordType = RecordType { number: 0x03, name: "transports" };
+// 0x04 is kept for the fabric handles of GPUs.
+const CUDA_IPC: RecordType = RecordType { number: 0x05, name: "cuda_ipc" };
 const SHARED_MEMORY: RecordType = RecordType { number: 0x07, name: "shared_memory" };
 const ACCESS: RecordType = RecordType { number: 0x09, name: "access" };
 const ETHERNET: RecordType = RecordType { number: 0x0a, name: "ethernet" };
@@ -18,7 +20,7 @@ const OWNER: RecordType = RecordType { number: 0x0b, name: "owner" };
 const TOKEN: RecordType = RecordType { number: 0x30, name: "token" };
 
 pub(super) const MEMORY_RECORDS: &[RecordType] =
-    &[IDENTITY, OFFSET, TRANSPORTS, SHARED_MEMORY, ACCESS, ETHERNET, OWNER];
+    &[IDENTITY, OFFSET, TRANSPORTS, CUDA_IPC, SHARED_MEMORY, ACCESS, ETHERNET, OWNER];
 
 /// What the peer must know to raise a semaphore's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +65,11 @@ impl Body for MemoryRecord {
                 v.u32(*process_id).u64(*descriptor);
             });
         }
+        if let Some(GpuExport::Ipc(handle)) = &self.gpu {
+            writer.optional(CUDA_IPC, |v| {
+                v.bytes(handle);
+            });
+        }
         if let Some(EthernetExport { memory_id }) = &self.ethernet {
             writer.optional(ETHERNET, |v| {
                 v.u64(*memory_id);
@@ -82,6 +89,7 @@ impl Body for MemoryRecord {
             Access::from_bits(bits).ok_or(WireError::Field { field: "access", value: u64::from(bits) })?;
         let shared = records
             .optional(SHARED_MEMORY, |r| Ok(SharedExport { process_id: r.u32()?, descriptor: r.u64()? }))?;
+        let gpu = records.optional(CUDA_IPC, |r| Ok(GpuExport::Ipc(r.array()?)))?;
         let ethernet = records.optional(ETHERNET, |r| Ok(EthernetExport { memory_id: r.u64()? }))?;
 
         if size == 0 || original_address.checked_add(size).is_none() {
@@ -104,6 +112,7 @@ impl Body for MemoryRecord {
             transports,
             access,
             shared,
+            gpu,
             ethernet,
         })
     }

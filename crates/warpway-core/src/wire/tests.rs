@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::endpoint::Endpoint;
-use crate::memory::{Access, EthernetExport, MemoryRecord, SharedExport};
+use crate::memory::{Access, EthernetExport, GpuExport, IPC_HANDLE_BYTES, MemoryRecord, SharedExport};
 use crate::transport::{Device, DeviceKind, Transport, TransportFlags};
 
 const NONCE: JobNonce = JobNonce(*b"0123456789abcdef");
@@ -23,6 +23,7 @@ fn memory() -> MemoryRecord {
         transports: TransportFlags::HOST,
         access: Access::ALL,
         shared: Some(SharedExport { process_id: 4711, descriptor: 17 }),
+        gpu: Some(GpuExport::Ipc(std::array::from_fn(|i| 3 * i as u8 + 1))),
         ethernet: Some(EthernetExport { memory_id: 0x0100_0002 }),
     }
 }
@@ -128,6 +129,27 @@ fn unknown_records_are_skipped_unless_critical() {
     assert_eq!(error, WireError::UnknownCritical { record: 0x123 });
 }
 
+/// What a reader without GPUs skips is exactly the handle's record, and a handle of another length is refused.
+#[test]
+fn a_handle_of_a_gpu_is_64_bytes_that_others_skip() {
+    let (_, bytes) = sample();
+    let handle: Vec<u8> = (0..64).map(|i| 3 * i + 1).collect();
+    let record = [&[0x05, 0, 64, 0, 0, 0], &handle[..]].concat();
+    let at = bytes.windows(record.len()).position(|window| window == record).expect("not critical, 64 bytes");
+
+    let without = |replacement: &[u8]| {
+        let body = [&bytes[..at], replacement, &bytes[at + record.len()..bytes.len() - 4]].concat();
+        Handle::<MemoryRecord>::decode(&seal(body), NONCE)
+    };
+    assert_eq!(without(&[]).unwrap().body, MemoryRecord { gpu: None, ..memory() });
+    for length in [0u8, 1, 63, 65] {
+        let record = [&[0x05, 0, length, 0, 0, 0][..], &vec![1; length.into()]].concat();
+        let problem = without(&record).unwrap_err();
+        let expected = if length < 64 { "wire.truncated" } else { "wire.record" };
+        assert_eq!(problem.id(), expected, "{length}: {problem}");
+    }
+}
+
 #[test]
 fn repeated_missing_and_overlong_records_are_refused() {
     let (_, bytes) = sample();
@@ -183,10 +205,11 @@ fn any_device() -> impl Strategy<Value = Device> {
 fn any_memory() -> impl Strategy<Value = MemoryRecord> {
     let sizes = (1u64..1 << 48, 0u64..1 << 47, 0u64..1 << 47, 0u64..1 << 47);
     let names = (any::<u32>(), any::<[u64; 2]>(), any_device(), any::<[u8; 16]>());
-    let exports = (any::<u32>(), 0u32..16, any::<Option<(u32, u64)>>(), any::<Option<u64>>());
+    let handle = proptest::option::of(proptest::collection::vec(any::<u8>(), IPC_HANDLE_BYTES));
+    let exports = (any::<u32>(), 0u32..16, any::<Option<(u32, u64)>>(), handle, any::<Option<u64>>());
     (sizes, names, exports).prop_map(|((size, address, offset, rest), names, exports)| {
         let (owner, [host, process], device, device_uuid) = names;
-        let (transports, access, shared, ethernet) = exports;
+        let (transports, access, shared, handle, ethernet) = exports;
         MemoryRecord {
             owner,
             original_address: address,
@@ -200,6 +223,7 @@ fn any_memory() -> impl Strategy<Value = MemoryRecord> {
             transports: TransportFlags::from_bits(transports),
             access: Access::from_bits(access).unwrap(),
             shared: shared.map(|(process_id, descriptor)| SharedExport { process_id, descriptor }),
+            gpu: handle.map(|bytes| GpuExport::Ipc(bytes.try_into().unwrap())),
             ethernet: ethernet.map(|memory_id| EthernetExport { memory_id }),
         }
     })

@@ -188,6 +188,7 @@ fn record(address: u64, size: u64, access: Access) -> MemoryRecord {
         transports: TRANSPORT.into(),
         access,
         shared: None,
+        gpu: None,
         ethernet: None,
     }
 }

@@ -197,7 +197,7 @@ fn wait(waiting: &Waiting<'_>, semaphore: &warpway_core::semaphore::Semaphore) -
             expected: taken + 1,
         }
     };
-    waiting.until(site, Some(semaphore.inbound_token().event()), || match semaphore.poll() {
+    waiting.until(site, Some(semaphore.inbound_token()?.event()), || match semaphore.poll() {
         Ok(true) => Ok(Ok(())),
         Ok(false) => Err(semaphore.taken().load(Ordering::Relaxed)),
         Err(error) => Ok(Err(error)),

@@ -116,6 +116,7 @@ mod tests {
             transports: TransportFlags::NONE,
             access: Access::ALL,
             shared: None,
+            gpu: None,
             ethernet: None,
         };
         Slots::new(&RegisteredMemory::local(record, region, Vec::new()), 0).unwrap()

@@ -84,6 +84,7 @@ pub(crate) fn record(owner: u32, region: &Region, access: Access) -> MemoryRecor
         transports: Transport::SharedMemory.into(),
         access,
         shared: None,
+        gpu: None,
         ethernet: None,
     }
 }

@@ -81,6 +81,7 @@ fn record(owner: u32, size: u64, access: Access, ethernet: Option<EthernetExport
         transports: Transport::Ethernet.into(),
         access,
         shared: None,
+        gpu: None,
         ethernet,
     }
 }

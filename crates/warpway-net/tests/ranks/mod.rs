@@ -72,6 +72,7 @@ impl Rank {
             transports: Transport::Ethernet.into(),
             access,
             shared: None,
+            gpu: None,
             ethernet: export.ethernet.clone(),
         };
         RegisteredMemory::local(record, region, vec![export])

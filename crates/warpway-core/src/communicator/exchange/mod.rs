@@ -204,7 +204,7 @@ impl State {
             return Err(ExchangeError::Argument { operation: NAME, why }.into());
         }
         let register = |page| self.register_widely(page, Access::ALL | Access::TOKENS);
-        let token = self.tokens.lease(register)?;
+        let token = self.tokens.lease(connection.local().device.kind, register)?;
         let body = SemaphoreRecord {
             memory: token.slot.memory.record().clone(),
             offset: token.slot.offset,

@@ -6,7 +6,7 @@ use crate::bootstrap::{
 };
 use crate::deadline::Timeout;
 use crate::endpoint::EndpointConfig;
-use crate::memory::LocalMemories;
+use crate::memory::{HostTokens, LocalMemories};
 use crate::semaphore::Host2HostSemaphore;
 use crate::wire::SlotId;
 
@@ -33,7 +33,8 @@ fn on_mesh<T: Send>(name: &str, n_ranks: u32, body: impl Fn(Communicator) -> T +
             open: None,
             members: (0..n_ranks).collect(),
             engines: vec![Arc::new(LocalEngine::new(Transport::SharedMemory))],
-            token_memory: Arc::new(allocate),
+            token_memory: Arc::new(HostTokens(allocate)),
+            gpu_token_memory: None,
             local_memories: Arc::new(LocalMemories::new()),
             config: CommunicatorConfig::default(),
         };

@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 
 mod exchange;
+mod gpu;
 mod mesh;
 mod publish;
 mod split;
