@@ -14,11 +14,16 @@ pub struct SharedExport {
 
 /// How to open an allocation of a GPU in another process. A descriptor, where the allocation has one, is a
 /// [`SharedExport`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GpuExport {
-    /// A handle of CUDA IPC, for processes of the same host.
-    Ipc([u8; IPC_HANDLE_BYTES]),
+    /// By CUDA IPC, for processes of the same host.
+    Ipc {
+        /// What the driver gave.
+        handle: [u8; IPC_HANDLE_BYTES],
+        /// The owner's number of the allocation, never used again: a later allocation may get the same handle.
+        allocation: u64,
+    },
 }
 
 /// Bytes of a handle of CUDA IPC.

@@ -65,9 +65,9 @@ impl Body for MemoryRecord {
                 v.u32(*process_id).u64(*descriptor);
             });
         }
-        if let Some(GpuExport::Ipc(handle)) = &self.gpu {
+        if let Some(GpuExport::Ipc { handle, allocation }) = &self.gpu {
             writer.optional(CUDA_IPC, |v| {
-                v.bytes(handle);
+                v.bytes(handle).u64(*allocation);
             });
         }
         if let Some(EthernetExport { memory_id }) = &self.ethernet {
@@ -89,7 +89,8 @@ impl Body for MemoryRecord {
             Access::from_bits(bits).ok_or(WireError::Field { field: "access", value: u64::from(bits) })?;
         let shared = records
             .optional(SHARED_MEMORY, |r| Ok(SharedExport { process_id: r.u32()?, descriptor: r.u64()? }))?;
-        let gpu = records.optional(CUDA_IPC, |r| Ok(GpuExport::Ipc(r.array()?)))?;
+        let gpu = records
+            .optional(CUDA_IPC, |r| Ok(GpuExport::Ipc { handle: r.array()?, allocation: r.u64()? }))?;
         let ethernet = records.optional(ETHERNET, |r| Ok(EthernetExport { memory_id: r.u64()? }))?;
 
         if size == 0 || original_address.checked_add(size).is_none() {

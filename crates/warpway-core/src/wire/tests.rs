@@ -23,7 +23,10 @@ fn memory() -> MemoryRecord {
         transports: TransportFlags::HOST,
         access: Access::ALL,
         shared: Some(SharedExport { process_id: 4711, descriptor: 17 }),
-        gpu: Some(GpuExport::Ipc(std::array::from_fn(|i| 3 * i as u8 + 1))),
+        gpu: Some(GpuExport::Ipc {
+            handle: std::array::from_fn(|i| 3 * i as u8 + 1),
+            allocation: 0x0102_0304_0506_0708,
+        }),
         ethernet: Some(EthernetExport { memory_id: 0x0100_0002 }),
     }
 }
@@ -131,21 +134,21 @@ fn unknown_records_are_skipped_unless_critical() {
 
 /// What a reader without GPUs skips is exactly the handle's record, and a handle of another length is refused.
 #[test]
-fn a_handle_of_a_gpu_is_64_bytes_that_others_skip() {
+fn a_handle_of_a_gpu_has_one_length_and_others_skip_it() {
     let (_, bytes) = sample();
-    let handle: Vec<u8> = (0..64).map(|i| 3 * i + 1).collect();
-    let record = [&[0x05, 0, 64, 0, 0, 0], &handle[..]].concat();
-    let at = bytes.windows(record.len()).position(|window| window == record).expect("not critical, 64 bytes");
+    let handle: Vec<u8> = (0..64).map(|i| 3 * i + 1).chain([8, 7, 6, 5, 4, 3, 2, 1]).collect();
+    let record = [&[0x05, 0, 72, 0, 0, 0], &handle[..]].concat();
+    let at = bytes.windows(record.len()).position(|window| window == record).expect("not critical, 72 bytes");
 
     let without = |replacement: &[u8]| {
         let body = [&bytes[..at], replacement, &bytes[at + record.len()..bytes.len() - 4]].concat();
         Handle::<MemoryRecord>::decode(&seal(body), NONCE)
     };
     assert_eq!(without(&[]).unwrap().body, MemoryRecord { gpu: None, ..memory() });
-    for length in [0u8, 1, 63, 65] {
+    for length in [0u8, 1, 64, 71, 73] {
         let record = [&[0x05, 0, length, 0, 0, 0][..], &vec![1; length.into()]].concat();
         let problem = without(&record).unwrap_err();
-        let expected = if length < 64 { "wire.truncated" } else { "wire.record" };
+        let expected = if length < 72 { "wire.truncated" } else { "wire.record" };
         assert_eq!(problem.id(), expected, "{length}: {problem}");
     }
 }
@@ -205,7 +208,8 @@ fn any_device() -> impl Strategy<Value = Device> {
 fn any_memory() -> impl Strategy<Value = MemoryRecord> {
     let sizes = (1u64..1 << 48, 0u64..1 << 47, 0u64..1 << 47, 0u64..1 << 47);
     let names = (any::<u32>(), any::<[u64; 2]>(), any_device(), any::<[u8; 16]>());
-    let handle = proptest::option::of(proptest::collection::vec(any::<u8>(), IPC_HANDLE_BYTES));
+    let handle =
+        proptest::option::of((proptest::collection::vec(any::<u8>(), IPC_HANDLE_BYTES), any::<u64>()));
     let exports = (any::<u32>(), 0u32..16, any::<Option<(u32, u64)>>(), handle, any::<Option<u64>>());
     (sizes, names, exports).prop_map(|((size, address, offset, rest), names, exports)| {
         let (owner, [host, process], device, device_uuid) = names;
@@ -223,7 +227,8 @@ fn any_memory() -> impl Strategy<Value = MemoryRecord> {
             transports: TransportFlags::from_bits(transports),
             access: Access::from_bits(access).unwrap(),
             shared: shared.map(|(process_id, descriptor)| SharedExport { process_id, descriptor }),
-            gpu: handle.map(|bytes| GpuExport::Ipc(bytes.try_into().unwrap())),
+            gpu: handle
+                .map(|(bytes, allocation)| GpuExport::Ipc { handle: bytes.try_into().unwrap(), allocation }),
             ethernet: ethernet.map(|memory_id| EthernetExport { memory_id }),
         }
     })

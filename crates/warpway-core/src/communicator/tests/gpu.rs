@@ -19,6 +19,7 @@ use crate::transport::{Device, DeviceKind};
 
 const GPU: Device = Device { kind: DeviceKind::Gpu, id: 3 };
 const UUID: [u8; 16] = *b"GPU-0123456789ab";
+const EXPORT: GpuExport = GpuExport::Ipc { handle: [9; 64], allocation: 4711 };
 
 /// An engine by name of CudaIpc, and what it has been asked.
 struct Double {
@@ -46,7 +47,7 @@ impl Engine for Double {
             offset: backing.offset,
             allocation_size: backing.allocation_size,
             descriptor: Some(Arc::clone(&backing.descriptor)),
-            export: Some(GpuExport::Ipc([9; 64])),
+            export: Some(EXPORT),
         };
         Ok(Export { gpu: Some(gpu), ..export })
     }
@@ -198,7 +199,7 @@ fn the_cpu_gets_addresses_of_a_gpu_but_no_pointers() {
     assert_eq!((record.device, record.device_uuid), (GPU, UUID));
     assert_eq!((record.offset, record.size, record.allocation_size), (4160, 1003, 8192));
     assert!(record.shared.is_some(), "the descriptor is offered");
-    assert_eq!(record.gpu, Some(GpuExport::Ipc([9; 64])));
+    assert_eq!(record.gpu, Some(EXPORT));
 
     let sent = ranks[0].comm.send_memory(&mine, 1, 0).unwrap();
     let theirs = ranks[1].comm.recv_memory(0, 0).unwrap().wait(patience()).unwrap();
