@@ -5,6 +5,7 @@ mod bench;
 mod docs;
 mod figures;
 mod fuzz;
+mod gpu_bundle;
 mod links;
 mod lint;
 mod loom;
@@ -40,6 +41,8 @@ enum Chore {
     Fuzz(fuzz::Arguments),
     /// Run programs against each other in turns and keep the figures under benchmarks/results
     Bench(bench::Arguments),
+    /// Pack everything that is needed to test and measure on a machine with GPUs and without Rust
+    GpuBundle(gpu_bundle::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Chore::Tsan(arguments) => tsan::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Bench(arguments) => bench::run(&arguments),
+        Chore::GpuBundle(arguments) => gpu_bundle::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

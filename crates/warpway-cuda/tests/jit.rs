@@ -1,6 +1,8 @@
 //! NVRTC, where there is one: CI must have it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use warpway_core::config::{Config, Environment};
 use warpway_core::gpu::GpuError;
 use warpway_core::{Error, Unavailable};
@@ -216,29 +218,64 @@ fn a_library_that_is_named_and_is_none() {
     }
 }
 
-/// Kernels of the GPU tests, where none may spill.
+/// Of `formats.cuh`: each way of conversion and of folding once.
+const FORMATS: [&str; 6] = ["BF16", "E4M3", "E4M3B15", "F16", "F64", "I32"];
+
+/// Kernels of the GPU tests: none may spill, and their registers are those of `resources.txt`, if NVRTC is the one that made it.
+/// After a change, run this with `WARPWAY_UPDATE_RESOURCES=1`.
 #[test]
-fn kernels_of_the_gpu_tests_compile_without_spills() {
+fn kernels_of_the_gpu_tests_have_the_known_resources() {
     let Some(compiler) = nvrtc() else { return };
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("device/tests");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "cu"));
-    assert!(!files.is_empty());
+    files.sort();
+    let mut found = BTreeMap::new();
     for path in files {
         let name = path.file_name().unwrap().to_str().unwrap();
         let program = Program::new(name, std::fs::read_to_string(&path).unwrap()).device_headers();
+        // One file holds the kernels of any one format.
+        let programs = if name == "fold.cu" {
+            FORMATS
+                .map(|format| (format!("{name}:{format}"), program.clone().define("FORMAT", format)))
+                .to_vec()
+        } else {
+            vec![(name.to_owned(), program)]
+        };
         // These say themselves that they need it.
         let since_sm_90 = ["bulk.cu", "switch.cu"].contains(&name);
-        for architecture in [SM_80, SM_90, SM_100].into_iter().skip(usize::from(since_sm_90)) {
-            let image = compiler.compile(&program, architecture).unwrap_or_else(|error| panic!("{error}"));
-            for kernel in image.kernels() {
-                let needs = kernel.resources.unwrap();
-                assert_eq!(
-                    (needs.spill_store_bytes, needs.spill_load_bytes),
-                    (0, 0),
-                    "{name} for {architecture}: {kernel:?}"
-                );
+        for (name, program) in programs {
+            for architecture in [SM_80, SM_90, SM_100].into_iter().skip(usize::from(since_sm_90)) {
+                let image =
+                    compiler.compile(&program, architecture).unwrap_or_else(|error| panic!("{error}"));
+                for kernel in image.kernels() {
+                    let needs = kernel.resources.unwrap();
+                    let spilled = (needs.spill_store_bytes, needs.spill_load_bytes);
+                    assert_eq!(spilled, (0, 0), "{name} for {architecture}: {kernel:?}");
+                    let mut line = format!("{architecture} {name} {} {}", kernel.symbol, needs.registers);
+                    if needs.stack_bytes > 0 {
+                        line.push_str(&format!(" stack {}", needs.stack_bytes));
+                    }
+                    found.insert((name.clone(), kernel.symbol.clone(), architecture), line);
+                }
             }
         }
     }
+    let head = "# Registers per thread of each test kernel, NVRTC 13.0. None spills; bytes of a stack frame follow where there is one.";
+    let found = std::iter::once(head)
+        .chain(found.values().map(String::as_str))
+        .fold(String::new(), |all, line| all + line + "\n");
+    let file = folder.join("resources.txt");
+    if std::env::var_os("WARPWAY_UPDATE_RESOURCES").is_some() {
+        return std::fs::write(file, found).unwrap();
+    }
+    if !compiler.identity().unwrap().starts_with("nvrtc 13.0") {
+        return eprintln!("not compared: {} makes other code", compiler.identity().unwrap());
+    }
+    let known = std::fs::read_to_string(file).unwrap();
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+    let (known, found) = (lines(&known), lines(&found));
+    let (gone, new): (Vec<_>, Vec<_>) =
+        (known.difference(&found).collect(), found.difference(&known).collect());
+    assert!(known == found, "see above the test; resources.txt has {gone:#?}, compiled {new:#?}");
 }

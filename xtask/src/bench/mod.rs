@@ -4,7 +4,7 @@
 //! A contestant is a command that prints a measurement; see `benchmarks/README.md`.
 
 mod contest;
-mod machine;
+pub(crate) mod machine;
 mod results;
 
 use std::fs;

@@ -1,5 +1,6 @@
 // Bulk copies, sm_90.
 #include "warpway/bulk.cuh"
+#include "warpway/semaphores.cuh"
 
 using namespace warpway;
 
@@ -60,4 +61,50 @@ extern "C" __global__ void bulk_add(const BulkAdd p) {
   bulkStoreCommit();
   bulkStoreWait();
   barrier.invalidate();
+}
+
+struct BulkMessages {
+  MemoryDevice2DeviceSemaphore ping;  // the first device signals, the second one waits
+  MemoryDevice2DeviceSemaphore pong;
+  u64* data;     // 2048 words of the second device
+  u64 rounds;
+  u64* stale;    // wrong words seen; zero before
+  u32 first;     // 0: sends, 1: receives
+  u32 reserved;
+};
+
+/// M10. Grid: 1 block of any size on each of two devices. Words in shared memory travel by bulk stores.
+extern "C" __global__ void bulk_messages(const BulkMessages p) {
+  constexpr u32 words = 2048;
+  alignas(128) __shared__ u64 tile[words];
+  u32 random = threadIdx.x * 2654435761u + 12345;
+  for (u64 i = 1; i <= p.rounds; ++i) {
+    random = random * 1664525 + 1013904223;
+    if (random >> 30 == 0) pause_ns(random >> 22 & 1023);
+    Status status = Status::Ok;
+    if (p.first == 0) {
+      for (u32 w = threadIdx.x; w < words; w += blockDim.x) tile[w] = i;
+      bulkFence();
+      block_barrier();
+      if (threadIdx.x == 0) {
+        // Two groups: the wait is for both.
+        status = bulkStore(p.data, tile, sizeof tile / 2);
+        bulkStoreCommit();
+        if (status == Status::Ok) status = bulkStore(p.data + words / 2, tile + words / 2, sizeof tile / 2);
+        bulkStoreCommit();
+        bulkStoreWait();
+        p.ping.signal();
+        if (status == Status::Ok) status = p.pong.wait();
+      }
+    } else {
+      if (threadIdx.x == 0) status = p.ping.wait();
+      if (agree(status) != Status::Ok) return;
+      for (u32 w = threadIdx.x; w < words; w += blockDim.x) {
+        if (p.data[w] != i) fetch_add<Scope::Device, Order::Relaxed>(p.stale, u64{1});
+      }
+      block_barrier();
+      if (threadIdx.x == 0) p.pong.signal();
+    }
+    if (agree(status) != Status::Ok) return;
+  }
 }

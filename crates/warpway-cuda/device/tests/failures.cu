@@ -13,7 +13,7 @@ using namespace warpway;
 struct Stuck {
   Control* control;
   u64* zeros;     // 64 words of device memory, aligned to 128 bytes, zeros before each launch
-  u64* host;      // 64 words of pinned memory, zeros
+  u64* host;      // 1024 words of pinned memory, zeros
   u32 kind;       // Kind, or 11 for a line, 12 for a full FIFO, 13 for a packet buffer that is missing
   u32 peer;
   u32 object;
@@ -38,7 +38,8 @@ __device__ Status stuck_wait(const Stuck& p, const Site& site) {
       Vec8 data;
       return await_packet(reinterpret_cast<const LL16*>(z + 10), 7, data, site, {p.max_spin});
     }
-    case 5: return BasePortChannel{9, 0, h2d, Fifo{p.host + 8, z + 1, p.host + 1, z + 2, 2, site}, p.host + 2}.flush(p.max_spin);
+    // A ring with room for a request of each of 64 threads, so that none waits for a slot.
+    case 5: return BasePortChannel{9, 0, h2d, Fifo{p.host + 64, z + 1, p.host + 1, z + 2, 64, site}, p.host + 2}.flush(p.max_spin);
     case 6: return fifo.sync(3, p.max_spin);
     case 7: return reinterpret_cast<DeviceSyncer*>(z + 12)->sync(gridDim.x + 1, p.max_spin);
     case 8: return reinterpret_cast<DeviceSemaphore*>(z + 16)->acquire(p.max_spin);
@@ -72,7 +73,7 @@ __device__ Status stuck_wait(const Stuck& p, const Site& site) {
 
 }  // namespace
 
-/// Any grid of multiples of 32 threads. All threads wait for what never comes. Then, with the communicator failed, all of
+/// Any grid of multiples of 32 threads, at most 64 in all for a flush. All threads wait for what never comes. Then, with the communicator failed, all of
 /// them wait again, put and signal: nothing of that may do anything.
 extern "C" __global__ void stuck(const Stuck p) {
   const Site site{p.control, p.peer, p.object};

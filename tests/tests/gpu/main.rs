@@ -1,0 +1,24 @@
+//! Tests on GPUs. All but those of `coverage` are ignored: they run on another machine, from `cargo xtask gpu-bundle`.
+//!
+//! | files | what | GPUs |
+//! |---|---|---|
+//! | `rig/` | how a test reaches a device: kernels, guarded buffers, control block, results | |
+//! | `coverage.rs` | every test here belongs to a suite of the bundle | none |
+//! | `device_….rs` | the device headers, with handles made by hand | 1 |
+//! | `pair_….rs` | the same between two devices of one process | 2 |
+//! | `figures_….rs` | measurements that no benchmark of the command makes | 1 |
+//! | `ranks_….rs` | communicators | 2 |
+//! | `ports_….rs` | port channels | 2 |
+//!
+//! The first word of a module decides in which suite its tests run, and how many at once.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod coverage;
+mod device_bulk;
+mod device_copy;
+mod device_failures;
+mod device_fifo;
+mod device_packets;
+mod device_semaphores;
+mod pair_channel;
+mod rig;
