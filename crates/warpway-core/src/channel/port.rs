@@ -74,6 +74,12 @@ impl BasePortChannel {
         &self.service
     }
 
+    /// Where kernels find one past the highest position of the connection that is complete; `None` if requests come
+    /// from host threads.
+    pub fn flush_word(&self) -> Option<u64> {
+        self.entry.lane.flushes().word()
+    }
+
     /// What blocks use; it keeps the channel.
     pub fn device_handle(&self) -> BasePortChannelHandle {
         BasePortChannelHandle::new(self.clone())
@@ -129,6 +135,16 @@ impl PortChannel {
     /// The peer's memory.
     pub fn destination(&self) -> &RegisteredMemory {
         &self.memories.destination
+    }
+
+    /// Its id in the service.
+    pub fn destination_id(&self) -> MemoryId {
+        self.memories.destination_id
+    }
+
+    /// Its id in the service.
+    pub fn source_id(&self) -> MemoryId {
+        self.memories.source_id
     }
 
     /// The local memory.

@@ -17,6 +17,8 @@ use crate::wait::WaitSite;
 ///
 /// A push waits only while the FIFO is full. Every wait ends at the channel's timeout, when the
 /// communicator of the connection or the service fails, and when the service is stopped.
+///
+/// Calls that push are `proxy.usage` errors where the service takes its requests from a device.
 #[derive(Clone)]
 pub struct BasePortChannelHandle(BasePortChannel);
 
@@ -113,7 +115,7 @@ impl BasePortChannelHandle {
     fn push(&self, trigger: &Trigger, timeout: Timeout) -> Result<u64> {
         let connection = self.0.semaphore().connection();
         connection.waiter().health.check_during(Operation::ProxyRequest)?;
-        self.0.service.fifo().push_for(Some(connection.peer()), trigger, timeout)
+        self.0.service.fifo()?.push_for(Some(connection.peer()), trigger, timeout)
     }
 
     fn push_and_flush(&self, trigger: &Trigger) -> Result<u64> {

@@ -31,10 +31,12 @@
 mod host;
 mod id;
 mod ring;
+mod slot;
 mod trigger;
 
 pub use host::{Fifo, FifoHandle};
 pub use id::{MemoryId, SemaphoreId};
+pub use slot::Slot;
 pub use trigger::{EncodedTrigger, Trigger, TriggerKind};
 
 /// Elements of a FIFO at most: 64 MiB. Taken when it is made, so a mistyped size must not be tried.

@@ -3,26 +3,11 @@
 use crossbeam_utils::CachePadded;
 
 use super::MAX_FIFO_SIZE;
-use super::trigger::{COMMIT, EncodedTrigger};
+use super::slot::Slot;
+use super::trigger::EncodedTrigger;
 use crate::proxy::ProxyError;
 use crate::sync::{AtomicU64, Ordering};
 use crate::wait::EventCount;
-
-/// One 16-byte word of a slot; device code writes the same form.
-#[derive(Default)]
-#[repr(C, align(16))]
-struct Word {
-    data: AtomicU64,
-    commit: AtomicU64,
-}
-
-/// One slot.
-#[derive(Default)]
-#[repr(C, align(64))]
-struct Element([Word; 4]);
-
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<Element>() == 64 && align_of::<Element>() == 64);
 
 /// Set in the head while the ring is closed.
 const CLOSED: u64 = 1 << 63;
@@ -48,7 +33,7 @@ pub(super) enum Refused {
 }
 
 pub(super) struct Ring {
-    slots: Box<[Element]>,
+    slots: Box<[Slot]>,
     /// Positions taken, and [`CLOSED`].
     head: CachePadded<AtomicU64>,
     /// A value that the tail has had; spares producers the consumer's line.
@@ -69,7 +54,7 @@ impl Ring {
             _ => return Err(refused),
         };
         Ok(Self {
-            slots: (0..slots).map(|_| Element::default()).collect(),
+            slots: (0..slots).map(|_| Slot::default()).collect(),
             head: CachePadded::new(AtomicU64::new(0)),
             cached_tail: CachePadded::new(AtomicU64::new(0)),
             tail: CachePadded::new(AtomicU64::new(0)),
@@ -158,12 +143,7 @@ impl Ring {
         crate::sync::fence(Ordering::SeqCst); // loom takes SeqCst accesses for AcqRel
         let sleeping = self.pushed.has_sleepers();
         self.prefetch(head + PREFETCH);
-        let commit = if self.lap_commit(head) { COMMIT } else { 0 };
-        for (word, [data, rest]) in self.slot(head).0.iter().zip(element.0) {
-            word.data.store(data, Ordering::Relaxed);
-            // Pairs with the Acquire load in `front`: the other half, and what the pusher wrote before.
-            word.commit.store(rest | commit, Ordering::Release);
-        }
+        self.slot(head).write(head, size, element);
         if sleeping {
             self.pushed.ring();
         }
@@ -173,18 +153,7 @@ impl Ring {
     /// The element at `tail`, if all of it is there. Consumer only.
     #[inline]
     pub(super) fn front(&self, tail: u64) -> Option<EncodedTrigger> {
-        let expected = if self.lap_commit(tail) { COMMIT } else { 0 };
-        let mut element = EncodedTrigger::default();
-        for (word, [data, rest]) in self.slot(tail).0.iter().zip(&mut element.0) {
-            // Pairs with the Release store in `try_push`.
-            let second = word.commit.load(Ordering::Acquire);
-            if second & COMMIT != expected {
-                return None;
-            }
-            *rest = second & !COMMIT;
-            *data = word.data.load(Ordering::Relaxed);
-        }
-        Some(element)
+        self.slot(tail).read(tail, self.size())
     }
 
     /// Frees the slot at `tail`. Consumer only, after [`front`](Self::front).
@@ -198,14 +167,9 @@ impl Ring {
         self.popped.notify_after_rmw();
     }
 
-    fn slot(&self, position: u64) -> &Element {
+    fn slot(&self, position: u64) -> &Slot {
         // The size is a power of two and fits usize.
         &self.slots[(position & (self.size() - 1)) as usize]
-    }
-
-    /// The commit bit of the lap of `position`: set on even laps, so that a zeroed ring is empty.
-    fn lap_commit(&self, position: u64) -> bool {
-        position & self.size() == 0
     }
 
     #[inline]
@@ -213,7 +177,7 @@ impl Ring {
         #[cfg(all(target_arch = "x86_64", not(loom)))]
         {
             use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            let slot: *const Element = self.slot(position);
+            let slot: *const Slot = self.slot(position);
             // SAFETY: a hint; it accesses no memory as far as the program is concerned.
             unsafe { _mm_prefetch::<_MM_HINT_ET0>(slot.cast()) };
         }
@@ -259,17 +223,6 @@ mod tests {
                 }
                 assert_eq!(ring.front(tail), None, "empty after lap {lap}");
             }
-        }
-    }
-
-    #[test]
-    fn an_element_with_one_word_missing_is_not_taken() {
-        let ring = Ring::new(2).unwrap();
-        for missing in 0..4 {
-            for (i, word) in ring.slots[0].0.iter().enumerate() {
-                word.commit.store(if i == missing { 0 } else { COMMIT }, Ordering::Relaxed);
-            }
-            assert_eq!(ring.front(0), None, "word {missing}");
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::ProxyError;
 use super::handler::{Flow, Handler, Progress, guarded};
 use super::lane::{Entry, Lane};
+use super::lanes::Lanes;
 use super::registry::Registry;
 use crate::connection::Position;
 use crate::error::{Error, Result};
@@ -24,8 +25,9 @@ pub(super) struct Registries {
 
 pub(super) struct Dispatcher {
     registries: Arc<Registries>,
-    /// Lanes with something left to do, by connection.
-    lanes: HashMap<usize, Backlog>,
+    lanes: Arc<Lanes>,
+    /// What is left to do, by connection.
+    backlogs: HashMap<usize, Backlog>,
     /// Requests parked on all lanes.
     parked: usize,
     max_parked: usize,
@@ -63,8 +65,8 @@ enum Outcome {
 }
 
 impl Dispatcher {
-    pub(super) fn new(registries: Arc<Registries>, max_parked: usize) -> Self {
-        Self { registries, lanes: HashMap::new(), parked: 0, max_parked: max_parked.max(1) }
+    pub(super) fn new(registries: Arc<Registries>, lanes: Arc<Lanes>, max_parked: usize) -> Self {
+        Self { registries, lanes, backlogs: HashMap::new(), parked: 0, max_parked: max_parked.max(1) }
     }
 
     fn resolve(&self, position: u64, trigger: Trigger, entry: &Arc<Entry>) -> Result<Work> {
@@ -85,7 +87,7 @@ impl Dispatcher {
         let lane = &entry.lane;
         let key = lane.connection().key();
         let mut work = self.resolve(position, trigger, entry)?;
-        let backlog = self.lanes.get_mut(&key);
+        let backlog = self.backlogs.get_mut(&key);
         let outcome = match &backlog {
             Some(backlog) if !backlog.parked.is_empty() => Outcome::Blocked,
             _ => work.carry_out()?,
@@ -102,7 +104,7 @@ impl Dispatcher {
             Outcome::Done(Some(flush)) => Some(flush),
             Outcome::Blocked => None,
         };
-        let backlog = self.lanes.entry(key).or_insert_with(|| Backlog::new(lane));
+        let backlog = self.backlogs.entry(key).or_insert_with(|| Backlog::new(lane));
         match flush {
             Some(flush) => backlog.flushes.push_back(flush),
             None => {
@@ -122,7 +124,7 @@ impl Handler for Dispatcher {
         if !entry.lane.is_broken()
             && let Err(error) = guarded(|| self.take_up(position, trigger, &entry))
         {
-            if let Some(backlog) = self.lanes.remove(&entry.lane.connection().key()) {
+            if let Some(backlog) = self.backlogs.remove(&entry.lane.connection().key()) {
                 self.parked -= backlog.parked.len();
             }
             break_lane(&entry.lane, &trigger, error);
@@ -133,7 +135,7 @@ impl Handler for Dispatcher {
     fn progress(&mut self) -> Result<Progress> {
         let mut busy = false;
         let parked = &mut self.parked;
-        self.lanes.retain(|_, backlog| {
+        self.backlogs.retain(|_, backlog| {
             let before = backlog.parked.len();
             let result = guarded(|| backlog.advance());
             *parked -= before - backlog.parked.len();
@@ -153,14 +155,22 @@ impl Handler for Dispatcher {
         });
         Ok(match () {
             () if busy => Progress::Busy,
-            () if self.lanes.is_empty() => Progress::Idle,
-            () if self.lanes.values().all(|backlog| backlog.lane.is_watched()) => Progress::Notified,
+            () if self.backlogs.is_empty() => Progress::Idle,
+            () if self.backlogs.values().all(|backlog| backlog.lane.is_watched()) => Progress::Notified,
             () => Progress::Waiting,
         })
     }
 
     fn accepts(&self) -> bool {
         self.parked < self.max_parked
+    }
+
+    fn start(&mut self) {
+        self.lanes.resume();
+    }
+
+    fn failed(&mut self) {
+        self.lanes.fail();
     }
 
     fn reject(&mut self, position: u64, trigger: Trigger) {
@@ -172,7 +182,7 @@ impl Handler for Dispatcher {
     fn give_up(&mut self) -> u64 {
         self.parked = 0;
         let mut count = 0;
-        for (_, Backlog { lane, parked, flushes }) in self.lanes.drain() {
+        for (_, Backlog { lane, parked, flushes }) in self.backlogs.drain() {
             lane.expect_nothing();
             count += (parked.len() + flushes.len()) as u64;
             for flush in flushes {
@@ -182,6 +192,7 @@ impl Handler for Dispatcher {
                 lane.lose(work.position, work.remaining);
             }
         }
+        self.lanes.stop();
         count
     }
 }
@@ -301,6 +312,8 @@ fn break_lane(lane: &Lane, trigger: &Trigger, error: Error) {
     });
     waiter.recorder.fail(record, &error);
     waiter.health.fail_local("proxy request", Some(connection.peer()), error);
+    // After the health: a kernel that leaves now reports a consequence, not the cause.
+    lane.flushes().stop();
 }
 
 /// The registries of one service.

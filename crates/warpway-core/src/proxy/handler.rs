@@ -47,6 +47,12 @@ pub trait Handler: Send + 'static {
         true
     }
 
+    /// The proxy starts, for the first time or again.
+    fn start(&mut self) {}
+
+    /// A request was not understood, or [`handle`](Self::handle) has failed; the proxy's health has been told.
+    fn failed(&mut self) {}
+
     /// The request at `position` is not carried out because the proxy stops.
     fn reject(&mut self, _position: u64, _trigger: Trigger) {}
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
 
 use super::bell::ProxyBell;
+use super::source::{PROXY_STOPPED, ProgressWord};
 use crate::connection::{CompletionListener, Connection, Position};
 use crate::fifo::TriggerKind;
 use crate::health::lock;
@@ -32,16 +33,27 @@ pub(crate) struct Flushes {
     stopped: Mutex<BTreeSet<u64>>,
     any_stopped: AtomicU32,
     event: EventCount,
+    /// Where kernels read `flushed`, if the requests come from a device.
+    word: Option<Arc<dyn ProgressWord>>,
+    /// [`PROXY_STOPPED`] or 0; part of that word.
+    word_flag: AtomicU64,
 }
 
 impl Flushes {
-    fn new() -> Self {
+    fn new(word: Option<Arc<dyn ProgressWord>>) -> Self {
         Self {
             flushed: AtomicU64::new(0),
             stopped: Mutex::new(BTreeSet::new()),
             any_stopped: AtomicU32::new(0),
             event: EventCount::new(),
+            word,
+            word_flag: AtomicU64::new(0),
         }
+    }
+
+    /// Where kernels find one past the highest position that is complete.
+    pub(crate) fn word(&self) -> Option<u64> {
+        self.word.as_ref().map(|word| word.address())
     }
 
     /// What a waiter sleeps on.
@@ -68,7 +80,30 @@ impl Flushes {
     pub(super) fn complete(&self, position: u64) {
         // Pairs with `state`: the waiter sees everything that was complete before.
         self.flushed.store(position + 1, Ordering::Release);
+        // Kernels that were told to leave are told of nothing more: one of them may wait for a request that was lost.
+        if self.word_flag.load(Ordering::Relaxed) == 0 {
+            self.publish();
+        }
         self.event.notify();
+    }
+
+    /// What is not complete will not be, as far as kernels see.
+    pub(super) fn stop(&self) {
+        self.word_flag.store(PROXY_STOPPED, Ordering::Relaxed);
+        self.publish();
+    }
+
+    /// Takes [`stop`](Self::stop) back; only while nothing has been left undone.
+    pub(super) fn resume(&self) {
+        self.word_flag.store(0, Ordering::Relaxed);
+        self.publish();
+    }
+
+    /// Relaxed: only the thread that carries requests out changes the two, or whoever has taken its place.
+    fn publish(&self) {
+        if let Some(word) = &self.word {
+            word.store(self.flushed.load(Ordering::Relaxed) | self.word_flag.load(Ordering::Relaxed));
+        }
     }
 
     /// The flush at `position` will never complete because the service stops.
@@ -106,7 +141,11 @@ pub(crate) struct Entry {
 }
 
 impl Lane {
-    pub(super) fn new(connection: Connection, bell: ProxyBell) -> Arc<Self> {
+    pub(super) fn new(
+        connection: Connection,
+        bell: ProxyBell,
+        word: Option<Arc<dyn ProgressWord>>,
+    ) -> Arc<Self> {
         // The proxy is a thread of this process and may need the core that a spinning wait would hold.
         let waiter = connection.waiter().with_policy(connection.waiter().policy.without_spinning());
         Arc::new_cyclic(|this: &Weak<Self>| {
@@ -114,7 +153,7 @@ impl Lane {
             Self {
                 connection,
                 waiter,
-                flushes: Flushes::new(),
+                flushes: Flushes::new(word),
                 bell,
                 watched,
                 awaited: AtomicU64::new(NOTHING),
@@ -198,7 +237,7 @@ mod tests {
     /// N34: a waiter that looks late still learns that its flush was given up, whatever completed since.
     #[test]
     fn n34_a_flush_given_up_is_never_taken_for_complete() {
-        let flushes = Flushes::new();
+        let flushes = Flushes::new(None);
         flushes.complete(2);
         flushes.give_up(5);
         flushes.give_up(7);

@@ -4,6 +4,9 @@
 //! service writes, signals, adds and flushes on their connections. [`Proxy`] is the bare loop, for
 //! handlers of one's own.
 //!
+//! Requests come from host threads, or from a device whose engine gives the proxy a [`TriggerSource`]. A proxy has one
+//! of the two: positions of one ring order its requests.
+//!
 //! What the service guarantees:
 //! * requests of one connection are carried out in the order of their positions; a connection whose write
 //!   queue is full, or whose peer is slow, does not hold up others;
@@ -17,9 +20,12 @@ mod bell;
 mod dispatch;
 mod error;
 mod handler;
+mod intake;
 mod lane;
+mod lanes;
 mod registry;
 mod service;
+mod source;
 mod worker;
 
 pub use bell::ProxyBell;
@@ -27,4 +33,5 @@ pub use error::ProxyError;
 pub use handler::{Flow, Handler, Progress};
 pub(crate) use lane::{Entry, FlushState};
 pub use service::{ProxyService, ProxyServiceConfig};
+pub use source::{PROXY_STOPPED, PollPolicy, ProgressWord, TriggerSource};
 pub use worker::{Proxy, ProxyConfig, StopReport, ThreadInit};

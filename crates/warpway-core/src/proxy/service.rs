@@ -1,13 +1,12 @@
 //! The service behind port channels.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 
 use super::ProxyError;
-use super::bell::ProxyBell;
 use super::dispatch::{Dispatcher, Registries};
-use super::lane::{Entry, Lane};
+use super::lane::Entry;
+use super::lanes::Lanes;
 use super::worker::{Proxy, ProxyConfig, StopReport};
 use crate::channel::{BasePortChannel, PortChannel};
 use crate::communicator::Communicator;
@@ -15,7 +14,6 @@ use crate::connection::Connection;
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::fifo::{FifoHandle, MemoryId, SemaphoreId};
-use crate::health::lock;
 use crate::memory::RegisteredMemory;
 use crate::semaphore::Semaphore;
 use crate::wait::Waiter;
@@ -44,16 +42,8 @@ pub struct ProxyService(Arc<Inner>);
 
 struct Inner {
     registries: Arc<Registries>,
-    lanes: Mutex<Lanes>,
+    lanes: Arc<Lanes>,
     proxy: Proxy<Dispatcher>,
-}
-
-/// One lane per connection, for as long as a semaphore of that connection is registered.
-#[derive(Default)]
-struct Lanes {
-    by_connection: HashMap<usize, Weak<Lane>>,
-    /// Size at which the map is searched for lanes that are gone.
-    purge_at: usize,
 }
 
 impl ProxyService {
@@ -63,15 +53,16 @@ impl ProxyService {
     /// `fifo.size`.
     pub fn new(config: ProxyServiceConfig) -> Result<Self> {
         let registries = Arc::new(Registries::new());
-        let dispatcher = Dispatcher::new(Arc::clone(&registries), config.max_parked);
+        let lanes = Arc::new(Lanes::new(config.proxy.source.clone()));
+        let dispatcher = Dispatcher::new(Arc::clone(&registries), Arc::clone(&lanes), config.max_parked);
         let proxy = Proxy::new(dispatcher, config.proxy)?;
-        Ok(Self(Arc::new(Inner { registries, lanes: Mutex::default(), proxy })))
+        Ok(Self(Arc::new(Inner { registries, lanes, proxy })))
     }
 
     /// Starts the service, also again after a stop. Does nothing if it runs.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// As [`Proxy::start`].
     pub fn start_proxy(&self) -> Result<()> {
         self.0.proxy.start()
     }
@@ -94,9 +85,9 @@ impl ProxyService {
     /// Registers a semaphore, and with it its connection.
     ///
     /// # Errors
-    /// `proxy.full`.
+    /// `proxy.full`; if requests come from a device, also those of [`TriggerSource::progress_word`](super::TriggerSource::progress_word).
     pub fn add_semaphore(&self, semaphore: &Semaphore) -> Result<SemaphoreId> {
-        let lane = lock(&self.0.lanes).lane(semaphore.connection(), self.0.proxy.bell());
+        let lane = self.0.lanes.of(semaphore.connection(), self.0.proxy.bell())?;
         let entry = Arc::new(Entry { semaphore: semaphore.clone(), lane });
         Ok(SemaphoreId::from_bits(self.0.registries.semaphores.add(entry)?))
     }
@@ -197,8 +188,16 @@ impl ProxyService {
     }
 
     /// Where producers push; requests that are not made by a channel are checked by the service only.
-    pub fn fifo(&self) -> &FifoHandle {
+    ///
+    /// # Errors
+    /// As [`Proxy::fifo`].
+    pub fn fifo(&self) -> Result<&FifoHandle, ProxyError> {
         self.0.proxy.fifo()
+    }
+
+    /// True if both are the same service.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// The service's own health, recorder and back-off.
@@ -211,27 +210,11 @@ impl ProxyService {
     }
 }
 
-impl Lanes {
-    fn lane(&mut self, connection: &Connection, bell: &ProxyBell) -> Arc<Lane> {
-        // A lane keeps its connection, so the key of a live lane is not used again.
-        if let Some(lane) = self.by_connection.get(&connection.key()).and_then(Weak::upgrade) {
-            return lane;
-        }
-        if self.by_connection.len() >= self.purge_at {
-            self.by_connection.retain(|_, lane| lane.strong_count() > 0);
-            self.purge_at = 2 * self.by_connection.len() + 16;
-        }
-        let lane = Lane::new(connection.clone(), bell.clone());
-        self.by_connection.insert(connection.key(), Arc::downgrade(&lane));
-        lane
-    }
-}
-
 impl fmt::Debug for ProxyService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProxyService")
             .field("running", &self.is_running())
-            .field("fifo", self.fifo())
+            .field("fifo", &self.fifo().ok())
             .finish_non_exhaustive()
     }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::ProxyError;
 use super::bell::ProxyBell;
 use super::handler::{Flow, Handler, Progress, guarded, panic_message};
+use super::intake::{Alarm, Intake};
+use super::source::{PollPolicy, TriggerSource};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result, SystemError};
 use crate::fifo::{Fifo, FifoHandle};
@@ -20,8 +22,12 @@ pub type ThreadInit = Arc<dyn Fn() + Send + Sync>;
 /// How a proxy runs.
 #[derive(Clone)]
 pub struct ProxyConfig {
-    /// Slots of the FIFO, a power of two.
+    /// Slots of the FIFO, a power of two. Without effect if there is a source.
     pub fifo_size: u64,
+    /// A device's ring, from which requests come instead of from host threads.
+    pub source: Option<Arc<dyn TriggerSource>>,
+    /// How the thread looks at the source.
+    pub poll: PollPolicy,
     /// Where errors go, and how producers that find the FIFO full back off.
     pub waiter: Waiter,
     /// How the thread backs off while there is nothing to do.
@@ -41,9 +47,13 @@ impl ProxyConfig {
     /// spare, set `idle.spins`.
     pub fn new(mut waiter: Waiter) -> Self {
         let idle = waiter.policy.without_spinning();
+        // A device needs no core.
+        let poll = PollPolicy::spinning_if(waiter.policy.spins > 0);
         waiter.policy.spins = 0;
         Self {
             fifo_size: crate::fifo::DEFAULT_FIFO_SIZE,
+            source: None,
+            poll,
             waiter,
             idle,
             name: "warpway-proxy".into(),
@@ -66,10 +76,12 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Requests between two looks at progress and stop.
 const BATCH: usize = 64;
 
-/// A FIFO, a handler and the thread that joins them. Dropping it stops and joins the thread.
+/// A source of requests, a handler and the thread that joins them. Dropping it stops and joins the thread.
 pub struct Proxy<H: Handler> {
     state: Mutex<State<H>>,
-    fifo: FifoHandle,
+    /// `None` if requests come from a device.
+    fifo: Option<FifoHandle>,
+    alarm: Alarm,
     bell: ProxyBell,
     shared: Arc<Shared>,
     config: ProxyConfig,
@@ -91,7 +103,7 @@ struct Shared {
 }
 
 struct Worker<H> {
-    fifo: Fifo,
+    intake: Intake,
     handler: H,
     waiter: Waiter,
     idle: WaitPolicy,
@@ -105,33 +117,41 @@ impl<H: Handler> Proxy<H> {
     /// # Errors
     /// `fifo.size`.
     pub fn new(handler: H, config: ProxyConfig) -> Result<Self> {
-        let fifo = Fifo::new(config.fifo_size, config.waiter.clone())?;
+        let (intake, fifo) = match &config.source {
+            Some(source) => (Intake::device(Arc::clone(source), config.poll), None),
+            None => {
+                let fifo = Fifo::new(config.fifo_size, config.waiter.clone())?;
+                let handle = fifo.handle();
+                (Intake::Host(fifo), Some(handle))
+            }
+        };
+        let alarm = intake.alarm();
         let shared = Arc::new(Shared {
             stop: AtomicU32::new(0),
             deadline: Mutex::new(Deadline::NEVER),
             ended: AtomicU32::new(0),
             end: EventCount::new(),
         });
-        let handle = fifo.handle();
-        let bell = ProxyBell::new(handle.clone());
+        let bell = ProxyBell::new(alarm.clone());
         let worker = Worker {
-            fifo,
+            intake,
             handler,
             waiter: config.waiter.clone(),
             idle: config.idle,
             bell: bell.clone(),
             shared: Arc::clone(&shared),
         };
-        Ok(Self { state: Mutex::new(State::Idle(Box::new(worker))), fifo: handle, bell, shared, config })
+        Ok(Self { state: Mutex::new(State::Idle(Box::new(worker))), fifo, alarm, bell, shared, config })
     }
 
     /// Starts the thread, also again after [`stop`](Self::stop). Does nothing if it runs.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the system gives no thread. `proxy.usage` if requests of a device were left undone by a stop: its kernels
+    /// have been told that they will never be done, so they need a new proxy.
     pub fn start(&self) -> Result<()> {
         let mut state = lock(&self.state);
-        let worker = match std::mem::replace(&mut *state, State::Lost) {
+        let mut worker = match std::mem::replace(&mut *state, State::Lost) {
             State::Idle(worker) => *worker,
             State::Running(thread) if !self.shared.has_ended() => {
                 *state = State::Running(thread);
@@ -144,9 +164,19 @@ impl<H: Handler> Proxy<H> {
         self.shared.ended.store(0, Ordering::SeqCst);
         let init = self.config.thread_init.clone();
         // Before the thread runs: a handler that wants to end at once closes it again.
-        self.fifo.open();
+        if !worker.intake.open() {
+            *state = State::Idle(Box::new(worker));
+            return Err(ProxyError::Usage {
+                operation: "starting a proxy again",
+                why: "requests of a device were left undone when it stopped; make a new one",
+            }
+            .into());
+        }
+        worker.report("proxy start", |handler| {
+            handler.start();
+            Ok(())
+        });
         let spawned = std::thread::Builder::new().name(self.config.name.clone()).spawn(move || {
-            let mut worker = worker;
             let health = Arc::clone(&worker.waiter.health);
             let started = guarded(|| {
                 if let Some(init) = &init {
@@ -168,7 +198,7 @@ impl<H: Handler> Proxy<H> {
                 Ok(())
             }
             Err(error) => {
-                self.fifo.close();
+                self.close();
                 Err(SystemError::from_io("starting the proxy's thread", &error).into())
             }
         }
@@ -182,7 +212,7 @@ impl<H: Handler> Proxy<H> {
     /// `proxy.usage` on the proxy's own thread, `proxy.stuck` if the handler does not return in time; the
     /// thread then ends by itself once it does.
     pub fn stop(&self, deadline: Deadline) -> Result<StopReport> {
-        self.fifo.close();
+        self.close();
         let mut state = lock(&self.state);
         let thread = match &mut *state {
             State::Running(thread) => thread,
@@ -193,7 +223,7 @@ impl<H: Handler> Proxy<H> {
         *lock(&self.shared.deadline) = deadline;
         // Pairs with the loads in `run`, which then take the deadline's lock.
         self.shared.stop.store(1, Ordering::SeqCst);
-        self.fifo.wake();
+        self.alarm.wake();
         if own {
             return Err(ProxyError::Usage {
                 operation: "stopping a proxy",
@@ -219,8 +249,21 @@ impl<H: Handler> Proxy<H> {
     }
 
     /// A producer's end of the FIFO.
-    pub fn fifo(&self) -> &FifoHandle {
-        &self.fifo
+    ///
+    /// # Errors
+    /// `proxy.usage` if requests come from a device: the host cannot push then.
+    pub fn fifo(&self) -> Result<&FifoHandle, ProxyError> {
+        self.fifo.as_ref().ok_or(ProxyError::Usage {
+            operation: "pushing a request",
+            why: "the proxy takes its requests from a device; use one that was made without a source",
+        })
+    }
+
+    /// Refuses what host threads push. Kernels learn of a stop when what they have pushed is done.
+    fn close(&self) {
+        if let Some(fifo) = &self.fifo {
+            fifo.close();
+        }
     }
 
     /// For what a handler waits for: ringing it makes the thread ask the handler for progress.
@@ -277,16 +320,17 @@ impl<H: Handler> Worker<H> {
                 Some(worked) => worked,
                 None => {
                     // The handler wants to end.
-                    self.fifo.handle().close();
+                    if let Intake::Host(fifo) = &self.intake {
+                        fifo.handle().close();
+                    }
                     return self.finish();
                 }
             };
             let progress =
                 self.report("proxy progress", |handler| handler.progress()).unwrap_or(Progress::Idle);
             if self.shared.stop_requested() {
-                let drained = self.fifo.head() == self.fifo.tail() && progress == Progress::Idle;
                 // The deadline may have been stored just before the flag.
-                if drained || lock(&self.shared.deadline).expired() {
+                if progress == Progress::Idle && self.is_drained() || lock(&self.shared.deadline).expired() {
                     return self.finish();
                 }
             }
@@ -306,10 +350,16 @@ impl<H: Handler> Worker<H> {
             if !self.handler.accepts() {
                 break;
             }
-            let Some(decoded) = self.fifo.poll() else { break };
-            let position = self.fifo.tail();
+            let Some(decoded) = self.intake.poll() else { break };
+            let position = self.intake.tail();
             let flow = self.report("proxy request", |handler| handler.handle(position, decoded?));
-            self.fifo.pop();
+            if flow.is_none() {
+                self.report("proxy request", |handler| {
+                    handler.failed();
+                    Ok(())
+                });
+            }
+            self.intake.pop();
             worked = true;
             if flow == Some(Flow::Stop) {
                 return None;
@@ -318,7 +368,29 @@ impl<H: Handler> Worker<H> {
         Some(worked)
     }
 
-    fn back_off(&self, idle: u32, progress: Progress, rings: u64) {
+    /// True if nothing is left in the ring. If that cannot be found out, there is nothing to wait for.
+    fn is_drained(&mut self) -> bool {
+        let tail = self.intake.tail();
+        self.head_at_stop() == tail
+    }
+
+    /// Positions that have been taken; a device that does not answer fails the health, and is expected to write nothing.
+    fn head_at_stop(&mut self) -> u64 {
+        match self.intake.head() {
+            Ok(head) => head,
+            Err(error) => {
+                self.waiter.health.fail_local("proxy stop", None, error);
+                self.intake.tail()
+            }
+        }
+    }
+
+    fn back_off(&mut self, idle: u32, progress: Progress, rings: u64) {
+        let called = || self.bell.rings() != rings || self.shared.stop_requested();
+        let fifo = match &mut self.intake {
+            Intake::Host(fifo) => fifo,
+            Intake::Device(device) => return device.back_off(idle, called),
+        };
         let policy = self.idle;
         let awake = policy.spins.saturating_add(policy.yields);
         if idle <= policy.spins {
@@ -329,17 +401,16 @@ impl<H: Handler> Worker<H> {
             crate::sync::yield_now();
             return;
         }
-        let empty = self.fifo.head() == self.fifo.tail();
+        let empty = fifo.head() == fifo.tail();
         if progress != Progress::Waiting && empty {
-            let called = || self.bell.rings() != rings || self.shared.stop_requested();
-            self.fifo.sleep(policy.slice, called);
+            fifo.sleep(policy.slice, called);
             return;
         }
         // What is waited for (a completion, or a producer that has its position but has not written yet)
         // does not wake us: the longer it takes, the longer the naps.
         let nap = (FIRST_NAP * (1 + (idle - awake) / 32)).min(LAST_NAP);
         if empty {
-            self.fifo.sleep(nap, || self.shared.stop_requested());
+            fifo.sleep(nap, || self.shared.stop_requested());
         } else {
             std::thread::sleep(nap);
         }
@@ -348,28 +419,29 @@ impl<H: Handler> Worker<H> {
     /// Rejects what is still in the ring and gives up what is under way.
     fn finish(&mut self) -> StopReport {
         let mut rejected = 0;
+        // A device may go on pushing; what it takes from here on is not part of this stop.
+        let head = self.head_at_stop();
         // A producer that has a position is about to write it, unless its thread is gone.
         let patience = Deadline::after(Duration::from_millis(100));
-        while self.fifo.head() != self.fifo.tail() {
-            match self.fifo.poll() {
-                Some(Ok(trigger)) => {
-                    let position = self.fifo.tail();
-                    self.report("proxy stop", |handler| {
-                        handler.reject(position, trigger);
-                        Ok(())
-                    });
+        while self.intake.tail() < head {
+            match self.intake.poll() {
+                Some(decoded) => {
+                    let position = self.intake.tail();
+                    if let Ok(trigger) = decoded {
+                        self.report("proxy stop", |handler| {
+                            handler.reject(position, trigger);
+                            Ok(())
+                        });
+                    }
                     rejected += 1;
-                    self.fifo.pop();
-                }
-                Some(Err(_)) => {
-                    rejected += 1;
-                    self.fifo.pop();
+                    self.intake.discard();
                 }
                 None if patience.expired() => break,
                 None => crate::sync::yield_now(),
             }
         }
         rejected += self.report("proxy stop", |handler| Ok(handler.give_up())).unwrap_or(0);
+        self.intake.close(rejected > 0 || self.intake.tail() < head);
         StopReport { rejected }
     }
 

@@ -38,7 +38,7 @@ fn bad_arguments_are_refused_before_anything_is_pushed() {
     for (offset, id) in [(4, "mem.alignment"), (4096, "mem.bounds"), (u64::MAX - 7, "mem.bounds")] {
         assert_eq!(handle.atomic_add(offset, 1).unwrap_err().id(), id);
     }
-    assert_eq!(service.fifo().tail(), 0);
+    assert_eq!(service.fifo().unwrap().tail(), 0);
     // The ends of the range are fine, and so is nothing.
     for (destination_offset, source_offset, size) in [(4096, 4096, 0), (0, 0, 4096), (4095, 4095, 1)] {
         handle.put(destination_offset, source_offset, size).unwrap();

@@ -35,20 +35,20 @@ fn requests_reach_the_handler_in_order_across_restarts() {
         Proxy::new(logging(&log), ProxyConfig { fifo_size: 8, ..ProxyConfig::new(waiter(0)) }).unwrap();
     // Before the start.
     for n in 0..5 {
-        proxy.fifo().push(&trigger(n), LIMIT).unwrap();
+        proxy.fifo().unwrap().push(&trigger(n), LIMIT).unwrap();
     }
     assert!(!proxy.is_running());
     proxy.start().unwrap();
     for n in 5..1_003 {
-        proxy.fifo().push(&trigger(n), LIMIT).unwrap();
+        proxy.fifo().unwrap().push(&trigger(n), LIMIT).unwrap();
     }
     assert_eq!(proxy.stop(patience()).unwrap().rejected, 0);
     assert_eq!(*log.lock().unwrap(), expected(0..1_003), "a stop consumes what was pushed");
     assert!(!proxy.is_running());
-    assert_eq!(proxy.fifo().push(&trigger(0), LIMIT).unwrap_err().id(), "proxy.stopped");
+    assert_eq!(proxy.fifo().unwrap().push(&trigger(0), LIMIT).unwrap_err().id(), "proxy.stopped");
     proxy.start().unwrap();
-    let last = proxy.fifo().push(&trigger(1_003), LIMIT).unwrap();
-    proxy.fifo().sync(last, LIMIT).unwrap();
+    let last = proxy.fifo().unwrap().push(&trigger(1_003), LIMIT).unwrap();
+    proxy.fifo().unwrap().sync(last, LIMIT).unwrap();
     assert_eq!(*log.lock().unwrap(), expected(0..1_004));
 }
 
@@ -61,7 +61,7 @@ fn n32_start_and_stop_any_number_of_times() {
     for n in 0..5 {
         proxy.start().unwrap();
         proxy.start().unwrap();
-        proxy.fifo().push(&trigger(n), LIMIT).unwrap();
+        proxy.fifo().unwrap().push(&trigger(n), LIMIT).unwrap();
         proxy.stop(patience()).unwrap();
         proxy.stop(patience()).unwrap();
         assert_eq!(*log.lock().unwrap(), expected(0..n + 1));
@@ -82,7 +82,7 @@ fn n33_a_panicking_handler_fails_the_health_and_goes_on() {
     let proxy = Proxy::new(handler, ProxyConfig::new(waiter.clone())).unwrap();
     proxy.start().unwrap();
     for n in [1, 10, 100] {
-        proxy.fifo().push(&trigger(n), LIMIT).unwrap();
+        proxy.fifo().unwrap().push(&trigger(n), LIMIT).unwrap();
     }
     eventually("the request after the panic", || handled.load(Ordering::SeqCst) == 111);
     let error = waiter.health.check().unwrap_err();
@@ -98,15 +98,15 @@ fn a_handler_may_end_the_proxy() {
     let handler = |_, trigger: Trigger| Ok(if trigger.size == 2 { Flow::Stop } else { Flow::Continue });
     let proxy = Proxy::new(handler, ProxyConfig::new(waiter.clone())).unwrap();
     for n in 0..5 {
-        proxy.fifo().push(&trigger(n), LIMIT).unwrap();
+        proxy.fifo().unwrap().push(&trigger(n), LIMIT).unwrap();
     }
     proxy.start().unwrap();
     eventually("the end of the thread", || !proxy.is_running());
-    assert_eq!(proxy.fifo().push(&trigger(9), LIMIT).unwrap_err().id(), "proxy.stopped");
+    assert_eq!(proxy.fifo().unwrap().push(&trigger(9), LIMIT).unwrap_err().id(), "proxy.stopped");
     assert_eq!(proxy.stop(patience()).unwrap().rejected, 2, "what came after the end is rejected");
     assert!(waiter.health.check().is_ok());
     proxy.start().unwrap();
-    assert!(proxy.fifo().push(&trigger(0), LIMIT).is_ok());
+    assert!(proxy.fifo().unwrap().push(&trigger(0), LIMIT).is_ok());
 }
 
 /// A handler with something under way, which never ends by itself.
@@ -158,7 +158,7 @@ fn n31_a_stuck_handler_is_reported_and_survives_the_proxy() {
     let config = ProxyConfig { drop_timeout: Duration::from_millis(10), ..ProxyConfig::new(waiter(0)) };
     let proxy = Proxy::new(handler, config).unwrap();
     proxy.start().unwrap();
-    proxy.fifo().push(&trigger(0), LIMIT).unwrap();
+    proxy.fifo().unwrap().push(&trigger(0), LIMIT).unwrap();
     eventually("the handler is inside", || entered.load(Ordering::SeqCst));
     let error = proxy.stop(Deadline::after(Duration::from_millis(10))).unwrap_err();
     assert_eq!((error.code(), error.id()), (ErrorCode::Timeout, "proxy.stuck"));
@@ -184,7 +184,7 @@ fn a_handler_cannot_wait_for_itself() {
     *slot.lock().unwrap() =
         Some(Arc::new(move || weak.upgrade().unwrap().stop(Deadline::NEVER).unwrap_err().id()));
     proxy.start().unwrap();
-    proxy.fifo().push(&trigger(0), LIMIT).unwrap();
+    proxy.fifo().unwrap().push(&trigger(0), LIMIT).unwrap();
     eventually("the answer", || seen.lock().unwrap().is_some());
     assert_eq!(*seen.lock().unwrap(), Some("proxy.usage"));
     // The request to stop counts all the same.
@@ -204,7 +204,7 @@ fn thread_init_runs_first_on_the_thread() {
         ..ProxyConfig::new(waiter(0))
     };
     let proxy = Proxy::new(logging(&log), config).unwrap();
-    proxy.fifo().push(&trigger(0), LIMIT).unwrap();
+    proxy.fifo().unwrap().push(&trigger(0), LIMIT).unwrap();
     proxy.start().unwrap();
     proxy.stop(patience()).unwrap();
     assert_eq!(*log.lock().unwrap(), [(99, 99), (0, 0)]);

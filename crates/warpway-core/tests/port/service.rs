@@ -36,8 +36,8 @@ fn the_parts_of_one_request_are_posted_in_order() {
         size: 4095,
         value: -5,
     };
-    let position = service.fifo().push(&trigger, LIMIT).unwrap();
-    service.fifo().sync(position, LIMIT).unwrap();
+    let position = service.fifo().unwrap().push(&trigger, LIMIT).unwrap();
+    service.fifo().unwrap().sync(position, LIMIT).unwrap();
     let source = source.original_address();
     let data =
         Op::Write { destination: 0x10_0000, destination_offset: 4096, source, source_offset: 17, size: 4095 };
@@ -268,7 +268,7 @@ fn n35_flushes_are_released_one_by_one() {
                 handle.signal().unwrap();
                 let flush = scope.spawn(|| handle.flush().unwrap());
                 // A signal and a flush each: the next round begins when the proxy has taken up both.
-                eventually("the flush is taken up", || service.fifo().tail() == 2 * n);
+                eventually("the flush is taken up", || service.fifo().unwrap().tail() == 2 * n);
                 flush
             })
             .collect();
@@ -322,7 +322,7 @@ fn an_abort_empties_the_queues_of_its_communicator() {
             handle.signal().unwrap();
         }
         let flush = scope.spawn(|| handle.flush());
-        eventually("the flush is taken up", || service.fifo().tail() == 21);
+        eventually("the flush is taken up", || service.fifo().unwrap().tail() == 21);
         communicator.health.abort("test");
         assert_eq!(flush.join().unwrap().unwrap_err().code(), ErrorCode::Aborted);
     });
@@ -414,7 +414,7 @@ fn requests_that_no_channel_makes_are_checked_by_the_service() {
     let semaphore = service.add_semaphore(&link.semaphore).unwrap();
     let unknown = MemoryId::from_bits(0x00ff_ffff);
     let add = Trigger { destination: unknown, ..Trigger::new(TriggerKind::ATOMIC_ADD, semaphore) };
-    service.fifo().push(&add, LIMIT).unwrap();
+    service.fifo().unwrap().push(&add, LIMIT).unwrap();
     eventually("the failure", || waiter.health.is_failed());
     assert_eq!(waiter.health.check().unwrap_err().id(), "proxy.stale_id");
     let never = SemaphoreId::from_bits(0x0100_0000);

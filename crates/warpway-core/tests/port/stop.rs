@@ -22,7 +22,7 @@ fn n34_stop_never_pretends_that_a_flush_completed() {
             .map(|round| {
                 let flush = scope.spawn(|| handle.flush());
                 let taken_up = 2 + 5 * round;
-                eventually("the flush is taken up", || service.fifo().tail() == taken_up);
+                eventually("the flush is taken up", || service.fifo().unwrap().tail() == taken_up);
                 for _ in 0..4 {
                     handle.signal().unwrap();
                 }
@@ -61,7 +61,9 @@ fn n34_a_flush_given_up_stays_so_after_later_ones_complete() {
             let signal = handle.signal().unwrap();
             let flush = scope.spawn(|| handle.flush());
             // The flush is the next request; the signal may have been taken up long ago.
-            eventually("the flush is taken up", || service.fifo().tail() > signal + 1 || flush.is_finished());
+            eventually("the flush is taken up", || {
+                service.fifo().unwrap().tail() > signal + 1 || flush.is_finished()
+            });
             service.stop_proxy(Deadline::after(Duration::from_millis(1))).unwrap();
             link.wire.release_all();
             service.start_proxy().unwrap();
@@ -83,7 +85,7 @@ fn a_stop_completes_what_can_be_completed() {
             handle.signal().unwrap();
         }
         let flush = scope.spawn(|| handle.flush());
-        eventually("everything is taken up", || service.fifo().tail() == 101);
+        eventually("everything is taken up", || service.fifo().unwrap().tail() == 101);
         let stop = scope.spawn(|| service.stop_proxy(patience()).unwrap());
         std::thread::sleep(Duration::from_millis(10));
         assert!(!stop.is_finished());

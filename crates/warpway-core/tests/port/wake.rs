@@ -32,7 +32,7 @@ fn a_completion_wakes_the_service_for_a_flush() {
     channel.signal().unwrap();
     std::thread::scope(|scope| {
         let flush = scope.spawn(|| channel.flush().unwrap());
-        eventually("the flush is taken up", || service.fifo().tail() == 3);
+        eventually("the flush is taken up", || service.fifo().unwrap().tail() == 3);
         for incomplete in [0, 1] {
             link.wire.release(incomplete);
             std::thread::sleep(Duration::from_millis(20));
@@ -96,7 +96,7 @@ fn a_failure_wakes_the_service_and_its_waiters() {
     channel.signal().unwrap();
     std::thread::scope(|scope| {
         let flush = scope.spawn(|| channel.flush().unwrap_err());
-        eventually("the flush is taken up", || service.fifo().tail() == 2);
+        eventually("the flush is taken up", || service.fifo().unwrap().tail() == 2);
         std::thread::sleep(Duration::from_millis(20));
         link.wire.break_down();
         let error = flush.join().unwrap();
@@ -115,7 +115,7 @@ fn a_silent_connection_is_asked() {
     channel.signal().unwrap();
     std::thread::scope(|scope| {
         let flush = scope.spawn(|| channel.flush().unwrap());
-        eventually("the flush is taken up", || service.fifo().tail() == 2);
+        eventually("the flush is taken up", || service.fifo().unwrap().tail() == 2);
         link.wire.release_all();
         flush.join().unwrap();
     });
@@ -143,7 +143,7 @@ fn the_bell_makes_the_handler_go_on() {
     happened.store(true, Ordering::SeqCst);
     proxy.bell().ring();
     eventually("the handler is asked", || seen.load(Ordering::SeqCst));
-    assert!(!proxy.fifo().poll(0));
+    assert!(!proxy.fifo().unwrap().poll(0));
 }
 
 struct OnDrop<F: Fn()>(F);
