@@ -89,8 +89,9 @@ impl Flushes {
 
     /// What is not complete will not be, as far as kernels see.
     pub(super) fn stop(&self) {
-        self.word_flag.store(PROXY_STOPPED, Ordering::Relaxed);
-        self.publish();
+        if self.word_flag.swap(PROXY_STOPPED, Ordering::Relaxed) == 0 {
+            self.publish();
+        }
     }
 
     /// Takes [`stop`](Self::stop) back; only while nothing has been left undone.
