@@ -141,6 +141,112 @@ fn pack(staged: &Path, out: &Path) -> anyhow::Result<PathBuf> {
 mod tests {
     use super::*;
 
+    /// A program that answers as the tests' executable does.
+    const TESTS: &str = r#"#!/bin/sh
+for name; do case $name in
+  --list) printf 'device_good: test\ndevice_bad: test\ndevice_slow: test\ndevice_late: test\npair_good: test\n'; exit ;;
+  device_good)
+    printf 'on %s\n{"unit":"us","samples":[1.5]}\n{no figure\ntest result: ok. 1 passed; 0 failed\n' "$CUDA_VISIBLE_DEVICES"
+    exit ;;
+  device_bad) echo "expected 1, found 2"; exit 101 ;;
+  device_slow) sleep 60 & wait; exit ;;
+  pair_good) echo "skipped: no link"; echo "test result: ok. 1 passed"; exit ;;
+esac; done
+echo "test result: ok. 0 passed"
+"#;
+
+    /// Runs a suite of a bundle made for the test; gives exit status, table and result file.
+    fn run_suite(name: &str, gpus: usize, more: &[&str]) -> (Option<i32>, String, Value) {
+        let folder = std::env::temp_dir().join(format!("warpway-bundle-{}-{name}", std::process::id()));
+        let program = |path: &str, text: &str| {
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            make_executable(&path).unwrap();
+        };
+        RUNNER.iter().for_each(|(name, text)| program(name, text));
+        program("bin/gpu", TESTS);
+        let rows: String = (0..gpus).map(|gpu| format!("{gpu}, A GPU, 1.2, 3 MiB, GPU-{gpu}\n")).collect();
+        program("tools/nvidia-smi", &format!("#!/bin/sh\nprintf '{rows}'\n"));
+        program(
+            "origin.json",
+            r#"{"commit":"0123456789abcdef","modified":false,"date":"d","profile":"dev","compiler":"r"}"#,
+        );
+        program(
+            "suites.json",
+            r#"{"device": {"tests": [{"match": "device_", "at_once": 4, "seconds": 1},
+                                    {"match": "pair_", "gpus": 2, "at_once": 1, "seconds": 1}]},
+                "good": {"tests": [{"match": "device_good", "seconds": 5}],
+                         "commands": [{"command": "{warpway} bench", "seconds": 5}]}}"#,
+        );
+        program("bin/warpway", "#!/bin/sh\necho \"{\\\"arguments\\\": \\\"$*\\\"}\"\n");
+        let path = format!("{}:{}", folder.join("tools").display(), std::env::var("PATH").unwrap());
+        let output = Command::new(folder.join("run.sh"))
+            .arg(name)
+            .args(more)
+            .env("PATH", path)
+            .env("OUT", folder.join("out"))
+            .env_remove("CUDA_VISIBLE_DEVICES")
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        let result = fs::read_to_string(folder.join("out").join(format!("gpu_{name}.json")));
+        let result = serde_json::from_str(&result.unwrap_or_else(|error| panic!("{error}: {text}"))).unwrap();
+        fs::remove_dir_all(folder).unwrap();
+        (output.status.code(), text, result)
+    }
+
+    /// The last line of the table that begins so.
+    fn row<'t>(text: &'t str, start: &str) -> Vec<&'t str> {
+        let line = text.lines().rev().find(|line| line.starts_with(start));
+        line.unwrap_or_else(|| panic!("no {start}: {text}")).split_whitespace().collect()
+    }
+
+    #[test]
+    fn a_suite_with_failures() {
+        let (status, text, result) = run_suite("device", 2, &[]);
+        assert_eq!(status, Some(1), "{text}");
+        // Passed, failed, timeout, skipped, not run: a test that was not found has failed too.
+        assert_eq!(row(&text, "device ")[1..6], ["1", "2", "1", "1", "0"], "{text}");
+        assert!(text.lines().any(|line| line == "failed: device_bad"), "{text}");
+        let tests = result["tests"].as_array().unwrap();
+        let outcomes: Vec<_> = tests
+            .iter()
+            .map(|test| (test["name"].as_str().unwrap(), test["outcome"].as_str().unwrap()))
+            .collect();
+        let expected = [
+            ("device_good", "passed"),
+            ("device_bad", "failed"),
+            ("device_slow", "timeout"),
+            ("device_late", "failed"),
+            ("pair_good", "skipped"),
+        ];
+        assert_eq!(outcomes, expected);
+        assert!(tests[1]["output"].as_str().unwrap().contains("expected 1, found 2"));
+        assert!(tests[2]["seconds"].as_f64().unwrap() < 30.0);
+        assert_eq!(result["commit"], "0123456789abcdef");
+        assert_eq!(result["machine"]["gpus"], serde_json::json!(["A GPU", "A GPU"]));
+    }
+
+    #[test]
+    fn a_suite_that_passes() {
+        let (status, text, result) = run_suite("good", 1, &[]);
+        assert_eq!((status, &row(&text, "good ")[1..6]), (Some(0), &["2", "0", "0", "0", "0"][..]), "{text}");
+        assert_eq!(result["tests"][0]["figures"], serde_json::json!([{"unit": "us", "samples": [1.5]}]));
+        assert_eq!(result["tests"][1]["figures"], serde_json::json!([{"arguments": "bench"}]));
+    }
+
+    #[test]
+    fn what_the_limit_or_the_machine_does_not_permit() {
+        let (status, text, result) = run_suite("device", 1, &["--only", "pair"]);
+        assert_eq!((status, row(&text, "device ")[4]), (Some(1), "1"), "nothing has run: {text}");
+        assert_eq!(result["tests"][0]["output"], "needs 2 GPUs");
+        let (status, text, _) = run_suite("good", 1, &["--limit", "1"]);
+        assert_eq!((status, row(&text, "good ")[5]), (Some(1), "2"), "{text}");
+        let (status, text, _) = run_suite("good", 0, &[]);
+        assert_eq!((status, row(&text, "good ")[4]), (Some(1), "2"), "{text}");
+    }
+
     #[test]
     fn executables_of_cargos_messages() {
         let messages = r#"{"reason":"compiler-artifact","target":{"name":"warpway_core"},"executable":null}

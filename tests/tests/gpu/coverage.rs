@@ -41,7 +41,10 @@ fn every_test_belongs_to_exactly_one_suite() {
         let fitting = rules.flat_map(|(_, suite)| &suite.tests).filter(|rule| test.starts_with(&rule.prefix));
         assert_eq!(fitting.count(), 1, "{test}: see xtask/gpu-bundle/suites.json");
     }
-    let wrong = |test: &String| !ignored.contains(test) && !test.starts_with("coverage::");
+    // The oracle of numbers has a test of its own.
+    let here =
+        |test: &str| test.starts_with("coverage::") || test.ends_with("::soft::agrees_with_the_machine");
+    let wrong = |test: &String| !ignored.contains(test) && !here(test);
     let wrong: Vec<String> = tests(&[]).into_iter().filter(wrong).collect();
     assert!(wrong.is_empty(), "not ignored, so they would run where there is no GPU: {wrong:?}");
 }

@@ -28,6 +28,7 @@ sources! {
     EPOCH = "epoch.cu";
     FAILURES = "failures.cu";
     FIFO = "fifo.cu";
+    FOLD = "fold.cu";
     LITMUS = "litmus.cu";
     PACKETS = "packets.cu";
     SEMAPHORES = "semaphores.cu";
