@@ -20,8 +20,10 @@
 //! | `module.rs`, `arguments.rs` | kernels and how they are launched |
 //! | `jit/` | kernels compiled by NVRTC, kept in memory and on disk |
 //! | `memory/` | allocations that can be exported, pinned memory, pointers of other libraries |
+//! | `bench/` | measurements between two GPUs, each beside its plain form |
 
 mod arguments;
+pub mod bench;
 mod context;
 mod device;
 mod driver;

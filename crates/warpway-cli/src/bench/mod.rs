@@ -7,6 +7,7 @@ mod all_gather;
 mod all_reduce;
 mod barrier;
 mod fifo;
+mod gpu;
 mod links;
 mod memcpy;
 mod pattern;
@@ -43,6 +44,7 @@ Examples:
   warpway bench ping_pong packets --json
   warpway bench put --transport tcp --max-bytes 256M
   warpway launch -n 8 -- warpway bench all_reduce
+  warpway bench gpu all --quick                between two GPUs; see `warpway bench gpu --help`
   warpway bench plan allreduce.json            an execution plan; see `warpway bench plan --help`")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -85,6 +87,7 @@ pub(crate) struct Arguments {
 /// Benchmarks with arguments of their own.
 #[derive(Subcommand)]
 enum Command {
+    Gpu(gpu::Arguments),
     Plan(plan::Arguments),
 }
 
@@ -145,8 +148,10 @@ impl Way {
 
 /// Runs the benchmarks, or launches the ranks that do.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    if let Some(Command::Plan(arguments)) = &arguments.command {
-        return plan::run(arguments);
+    match &arguments.command {
+        Some(Command::Gpu(arguments)) => return gpu::run(arguments),
+        Some(Command::Plan(arguments)) => return plan::run(arguments),
+        None => {}
     }
     anyhow::ensure!(arguments.min_bytes >= 1, "--min-bytes must be at least 1");
     anyhow::ensure!(arguments.min_bytes <= arguments.max_bytes, "--min-bytes is above --max-bytes");

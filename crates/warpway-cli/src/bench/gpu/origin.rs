@@ -1,0 +1,160 @@
+//! Where figures come from: machine, GPUs, driver, date and commit.
+
+use std::fmt;
+use std::fs;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use warpway_cuda::{Driver, GpuInfo};
+
+/// What a figure must be read with.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Origin {
+    date: String,
+    commit: String,
+    machine: Machine,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Machine {
+    cpu: String,
+    cores: usize,
+    kernel: String,
+    memory: u64,
+    gpus: Vec<Gpu>,
+    /// Of the driver's module; `unknown` where it does not say.
+    driver: String,
+    cuda: String,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Gpu {
+    name: String,
+    architecture: String,
+    multiprocessors: u32,
+    memory: u64,
+    pci: String,
+}
+
+impl Origin {
+    pub(super) fn find(driver: &Driver, devices: [i32; 2], commit: Option<&str>) -> anyhow::Result<Self> {
+        let gpus =
+            devices.iter().map(|device| driver.device(*device).map(Gpu::from)).collect::<Result<_, _>>()?;
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let unknown = || "unknown".to_owned();
+        let memory = field(&read("/proc/meminfo"), "MemTotal").and_then(|kilobytes| {
+            kilobytes.strip_suffix(" kB").and_then(|number| number.parse::<u64>().ok())
+        });
+        let version = driver.version();
+        Ok(Self {
+            date: utc(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()),
+            commit: commit.map(str::to_owned).or_else(commit_of_folder).unwrap_or_else(unknown),
+            machine: Machine {
+                cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(unknown),
+                cores: std::thread::available_parallelism().map_or(0, Into::into),
+                kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+                memory: memory.unwrap_or(0).saturating_mul(1024),
+                gpus,
+                driver: module_version(&read("/proc/driver/nvidia/version")).unwrap_or_else(unknown),
+                cuda: format!("{}.{}", version / 1000, version % 1000 / 10),
+            },
+        })
+    }
+}
+
+impl From<GpuInfo> for Gpu {
+    fn from(info: GpuInfo) -> Self {
+        Self {
+            name: info.name,
+            architecture: info.architecture.to_string(),
+            multiprocessors: info.multiprocessors,
+            memory: info.memory,
+            pci: info.pci.0,
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { gpus, driver, cuda, .. } = &self.machine;
+        let names: Vec<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+        write!(
+            f,
+            "{}; driver {driver}, CUDA {cuda}; {}; commit {}",
+            names.join(" and "),
+            self.date,
+            self.commit
+        )
+    }
+}
+
+/// The value of the first line `name : value`.
+fn field(text: &str, name: &str) -> Option<String> {
+    let values = text.lines().filter_map(|line| line.split_once(':'));
+    values.into_iter().find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
+}
+
+/// `580.159.04` of the line that the driver's kernel module shows.
+fn module_version(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
+    let is_version =
+        |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    line.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+/// What is checked out where the command was started, if that is a repository.
+fn commit_of_folder() -> Option<String> {
+    let output =
+        Command::new("git").args(["rev-parse", "HEAD"]).output().ok().filter(|o| o.status.success())?;
+    String::from_utf8(output.stdout).ok().map(|text| text.trim().to_owned())
+}
+
+/// Seconds since 1970 as `YYYY-MM-DDThh:mm:ssZ`.
+fn utc(seconds: u64) -> String {
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let (mut day, mut year) = (seconds / 86_400, 1970);
+    while day >= 365 + u64::from(is_leap(year)) {
+        day -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if day < length {
+            break;
+        }
+        day -= length;
+        month += 1;
+    }
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", day + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_as_date_prints_them() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (1_798_761_599, "2026-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(seconds), text);
+        }
+    }
+
+    #[test]
+    fn what_the_kernels_files_say() {
+        let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (x)  Mon\nGCC version:  gcc 12.3.0\n";
+        assert_eq!(module_version(text).as_deref(), Some("580.159.04"));
+        assert_eq!(module_version("something else"), None);
+        assert_eq!(field("a : 1\nmodel name\t: A B: C\n", "model name").as_deref(), Some("A B: C"));
+    }
+}

@@ -1,0 +1,144 @@
+//! How long a message between kernels of two GPUs takes, one way.
+
+use std::fmt;
+
+use warpway_core::Result;
+
+use super::pair::{Pair, word};
+use super::parameters::FlightArguments;
+use super::programs::{self, Source};
+use crate::module::LaunchShape;
+
+/// Rounds before the clock starts: the second kernel starts later than the first.
+const WARM_UP: u64 = 64;
+
+/// What crosses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Message {
+    /// A volatile 8-byte store and load: the floor of everything.
+    VolatileFlag,
+    /// The same with relaxed accesses of system scope.
+    RelaxedFlag,
+    /// Store-release and load-acquire: the floor of a signal that orders.
+    ReleasedFlag,
+    /// A packet of 16 bytes.
+    Packet16,
+    /// A packet of 8 bytes.
+    Packet8,
+    /// A line of 128 bytes.
+    Line,
+    /// `relaxedSignal` and `relaxedWait` of a semaphore.
+    RelaxedSignal,
+    /// `signal` and `wait`.
+    Signal,
+}
+
+impl Message {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::VolatileFlag,
+        Self::RelaxedFlag,
+        Self::ReleasedFlag,
+        Self::Packet16,
+        Self::Packet8,
+        Self::Line,
+        Self::RelaxedSignal,
+        Self::Signal,
+    ];
+
+    /// Whether a guard makes a difference.
+    pub fn is_guarded(self) -> bool {
+        matches!(self, Self::RelaxedSignal | Self::Signal)
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::VolatileFlag => "volatile flag",
+            Self::RelaxedFlag => "relaxed flag",
+            Self::ReleasedFlag => "release-acquire flag",
+            Self::Packet16 => "LL16 packet",
+            Self::Packet8 => "LL8 packet",
+            Self::Line => "128-byte line",
+            Self::RelaxedSignal => "relaxed signal, wait",
+            Self::Signal => "signal, wait",
+        })
+    }
+}
+
+/// A ping-pong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flight {
+    /// What crosses.
+    pub message: Message,
+    /// Whether signals look at the poison word first.
+    pub guarded: bool,
+    /// Whether waits are the library's, with abort word and deadline; bare ones only count.
+    pub bounded: bool,
+}
+
+impl Flight {
+    /// All that there are: guards for signals only.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Message::ALL.into_iter().flat_map(|message| {
+            let guards: &[bool] = if message.is_guarded() { &[true, false] } else { &[false] };
+            let both = |&guarded: &bool| [true, false].map(|bounded| Self { message, guarded, bounded });
+            guards.iter().flat_map(both).collect::<Vec<_>>()
+        })
+    }
+
+    pub(super) fn kernel(self) -> String {
+        programs::flight(&format!("{:?}", self.message), self.guarded, self.bounded)
+    }
+}
+
+/// One run of a ping-pong.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FlightTime {
+    /// Microseconds of one way: half a round, mean of all rounds.
+    pub us: f64,
+    /// Payloads that were not what had been sent, and rounds that are missing.
+    pub wrong: u64,
+}
+
+impl Pair {
+    /// Sends a message back and forth.
+    ///
+    /// # Errors
+    /// `gpu.device` if a wait gave up, `gpu.timeout`, `gpu.driver`, `gpu.compile`.
+    pub fn flight(&self, flight: Flight, rounds: u64) -> Result<FlightTime> {
+        self.clear_words()?;
+        let shape = LaunchShape::new(1, if flight.message == Message::Line { 8 } else { 1 });
+        for at in [0, 1] {
+            let kernel = self.kernel(at, Source::Flight, &flight.kernel())?;
+            let (here, there) = (self.sides[at].words.address(), self.sides[1 - at].words.address());
+            let arguments = FlightArguments {
+                semaphore: self.semaphore(at),
+                flag: here + word::FLAG,
+                remote_flag: there + word::FLAG,
+                slot: here + word::SLOT,
+                remote_slot: there + word::SLOT,
+                warm_up: WARM_UP,
+                rounds,
+                result: here + word::RESULT,
+                begins: u32::from(at == 0),
+                reserved: 0,
+            };
+            // SAFETY: the kernel's parameters; the words of both sides live as long as the pair, which waits below.
+            unsafe { self.sides[at].launch(&kernel, shape, &(arguments,))? };
+        }
+        self.synchronize()?;
+        let mut wrong = 0;
+        let mut us = 0.0;
+        for at in [1, 0] {
+            let [elapsed_ns, mismatches, completed] = self.sides[at].read(word::RESULT)?;
+            let [signals] = self.sides[at].read(word::TOKEN)?;
+            let awaited = if flight.message.is_guarded() { WARM_UP + rounds } else { 0 };
+            wrong += mismatches + (WARM_UP + rounds).abs_diff(completed) + awaited.abs_diff(signals);
+            us = elapsed_ns as f64 / 1e3 / (2 * rounds.max(1)) as f64;
+        }
+        Ok(FlightTime { us, wrong })
+    }
+}
