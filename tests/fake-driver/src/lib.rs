@@ -59,8 +59,8 @@
 //! * Waits give up after a minute with `CUDA_ERROR_LAUNCH_TIMEOUT`.
 //! * IPC handles name a descriptor of the exporting process. When that process has ended, they cannot be opened. Memory of
 //!   a device that the opening process does not see is refused, by handle and by descriptor.
-//! * Which calls break a capture besides those that the manual names is assumed: allocating, freeing, pinning,
-//!   registering, and asking or waiting for an event do; virtual memory management and modules do not.
+//! * Answers are compared with those of a real driver, call by call (`tests/driver/recorded`). What was not recorded is
+//!   assumed by analogy: waiting for any stream breaks a capture, as asking one does.
 
 #![allow(
     clippy::unwrap_used,

@@ -25,6 +25,8 @@ pub(super) struct Identity {
 pub(super) struct Physical {
     pub(super) identity: Identity,
     pub(super) size: u64,
+    /// By a descriptor or an IPC handle.
+    pub(super) imported: bool,
     memory: OwnedFd,
 }
 
@@ -37,7 +39,7 @@ impl Physical {
         let memory = rustix::fs::memfd_create(identity.to_string(), MemfdFlags::CLOEXEC)
             .map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
         rustix::fs::ftruncate(&memory, size).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
-        Ok(Self { identity, size, memory })
+        Ok(Self { identity, size, imported: false, memory })
     }
 
     /// Memory of another process (or this one), by a descriptor of it.
@@ -47,7 +49,7 @@ impl Physical {
         let identity = Identity::parse(&name.to_string_lossy()).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let memory = rustix::io::fcntl_dupfd_cloexec(descriptor, 0).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         let size = rustix::fs::fstat(&memory).map_err(|_| CUDA_ERROR_INVALID_VALUE)?.st_size as u64;
-        Ok(Self { identity, size, memory })
+        Ok(Self { identity, size, imported: true, memory })
     }
 
     /// Memory of another process, by what an IPC handle says of it. `None` if that process or memory is gone.

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use warpway_cuda_sys::driver_types::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE};
 
-use super::arena::Arena;
+use super::arena::{Arena, GRANULARITY};
 use super::call::Answer;
 use super::physical::{Identity, Physical};
+
+/// Of host memory.
+const PAGE: u64 = 4096;
 
 /// A range of addresses that are alive.
 #[derive(Debug)]
@@ -61,14 +64,25 @@ impl Region {
         if self.is_host() { address } else { Arena::bytes(address) }
     }
 
-    /// Whether work of a device may touch it. Peer access of kernels is asked elsewhere.
-    fn open_to(&self, device: usize) -> bool {
+    /// The access bits of a device. Peer access of kernels is asked elsewhere.
+    pub(super) fn access_of(&self, device: usize) -> u32 {
         match &self.kind {
-            Kind::Mapping { access, .. } => {
-                access.get(&device).is_some_and(|flags| *flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-            }
-            _ => true,
+            Kind::Mapping { access, .. } => access.get(&device).copied().unwrap_or_default(),
+            _ => CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         }
+    }
+
+    /// Whether work of a device may touch it.
+    fn open_to(&self, device: usize) -> bool {
+        self.access_of(device) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    }
+
+    /// First address and size of what the driver has mapped for it: whole granules of its own memory, pages of the
+    /// host's.
+    pub(super) fn mapped(&self) -> (u64, u64) {
+        let unit = if matches!(self.kind, Kind::Registered) { PAGE } else { GRANULARITY };
+        let start = self.start - self.start % unit;
+        (start, (self.end() - start).next_multiple_of(unit))
     }
 }
 

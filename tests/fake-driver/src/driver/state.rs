@@ -127,6 +127,12 @@ impl State {
         from == to || self.config.reaches(self.config.visible[from], self.config.visible[to])
     }
 
+    /// First address and end of the reservation around an address.
+    pub(super) fn reservation(&self, address: u64) -> Option<(u64, u64)> {
+        let (start, size) = self.reservations.range(..=address).next_back()?;
+        (address < start + size).then_some((*start, start + size))
+    }
+
     /// The device of a context that is alive.
     pub(super) fn context(&self, context: CUcontext) -> Answer<usize> {
         self.alive(context as u64)

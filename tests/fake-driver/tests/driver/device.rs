@@ -83,7 +83,7 @@ fn peers_are_as_configured() {
     assert_eq!(call!(driver, cuCtxEnablePeerAccess(two, 1)), CUDA_ERROR_INVALID_VALUE);
     ok!(driver, cuCtxEnablePeerAccess(two, 0));
     assert_eq!(call!(driver, cuCtxEnablePeerAccess(two, 0)), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-    assert_eq!(call!(driver, cuCtxEnablePeerAccess(zero, 0)), CUDA_ERROR_INVALID_DEVICE);
+    assert_eq!(call!(driver, cuCtxEnablePeerAccess(zero, 0)), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod fault;
 mod mapping;
 mod memory;
 mod module;
+mod recorded;
 mod sharing;
 mod stream;
 

@@ -139,7 +139,7 @@ fn allocations_are_opened_by_handle() {
     ok!(driver, cuIpcCloseMemHandle(pointer));
     assert_eq!(fake.live().opened, 1);
     ok!(driver, cuIpcCloseMemHandle(pointer));
-    assert_eq!(call!(driver, cuIpcCloseMemHandle(pointer)), CUDA_ERROR_INVALID_HANDLE);
+    assert_eq!(call!(driver, cuIpcCloseMemHandle(pointer)), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(call!(driver, cuMemsetD8Async(pointer, 0, 1, std::ptr::null_mut())), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -150,7 +150,7 @@ fn handles_that_lead_nowhere_are_refused() {
     let fake = start("visible=0+1,peers=none");
     let (driver, mut own) = (fake.driver(), CUipcMemHandle::default());
     assert_eq!(opened(driver, handle, 1), Err(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED));
-    assert_eq!(opened(driver, CUipcMemHandle::default(), 1), Err(CUDA_ERROR_INVALID_HANDLE));
+    assert_eq!(opened(driver, CUipcMemHandle::default(), 1), Err(CUDA_ERROR_INVALID_VALUE));
     ok!(driver, cuIpcGetMemHandle(&raw mut own, allocate(driver, 8)));
     assert_eq!(opened(driver, own, 1), Err(CUDA_ERROR_INVALID_CONTEXT), "of this process");
     enter(driver, 1);
@@ -203,8 +203,8 @@ fn mappings_are_shared_by_descriptor() {
     assert_eq!(read(driver, base, 4), [4, 3, 2, 1]);
 
     let stranger = std::fs::File::open("/dev/null").unwrap();
-    assert_eq!(import(stranger.as_raw_fd()), Err(CUDA_ERROR_INVALID_VALUE));
-    assert_eq!(import(9999), Err(CUDA_ERROR_INVALID_VALUE), "not open");
+    assert_eq!(import(stranger.as_raw_fd()), Err(CUDA_ERROR_UNKNOWN));
+    assert_eq!(import(9999), Err(CUDA_ERROR_UNKNOWN), "not open");
     let mut descriptor = -1;
     let export = |kind, place: &mut RawFd| {
         optional!(driver, cuMemExportToShareableHandle(std::ptr::from_mut(place).cast(), handle, kind, 0))

@@ -53,6 +53,9 @@ driver_functions! {
     }
 
     required cuCtxPushCurrent = "cuCtxPushCurrent_v2" (context: CUcontext) {
+        if context.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         state().context(context)?;
         STACK.with_borrow_mut(|stack| stack.push(context as u64));
         Ok(())
@@ -85,10 +88,7 @@ driver_functions! {
         if flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if device == peer {
-            return Err(CUDA_ERROR_INVALID_DEVICE);
-        }
-        if !state.reaches(device, peer) {
+        if device == peer || !state.reaches(device, peer) {
             return Err(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
         }
         let context = state.contexts.get_mut(&device).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;

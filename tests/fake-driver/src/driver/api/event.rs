@@ -7,6 +7,7 @@ use std::time::Duration;
 use warpway_cuda_sys::driver_types::*;
 
 use crate::driver::call::{Answer, driver_functions, put};
+use crate::driver::capture::Mark;
 use crate::driver::event::Event;
 use crate::driver::state::{State, state};
 use crate::driver::work::{PATIENCE, Work};
@@ -65,8 +66,8 @@ driver_functions! {
         let state = state();
         let (from, to) = (state.event(from as u64)?, state.event(to as u64)?);
         for event in [from, to] {
-            if event.captured().is_some() {
-                return Err(CUDA_ERROR_CAPTURED_EVENT);
+            if let Some(mark) = event.captured() {
+                return Err(part_of(&state, &mark));
             }
             if !event.timed || event.recorded() == 0 {
                 return Err(CUDA_ERROR_INVALID_HANDLE);
@@ -86,9 +87,18 @@ fn settled(state: &mut State, event: CUevent) -> Answer<Arc<Event>> {
     let event = Arc::clone(state.event(event as u64)?);
     if let Some(mark) = event.captured() {
         state.invalidate(mark.capture);
-        return Err(CUDA_ERROR_CAPTURED_EVENT);
+        return Err(part_of(state, &mark));
     }
     state.uncaptured()?;
     state.healthy(event.device)?;
     Ok(event)
+}
+
+/// Why an event of a capture cannot be asked: of one that has ended, it has nothing to tell at all.
+fn part_of(state: &State, mark: &Mark) -> CUresult {
+    if state.captures.contains_key(&mark.capture) {
+        CUDA_ERROR_CAPTURED_EVENT
+    } else {
+        CUDA_ERROR_INVALID_VALUE
+    }
 }

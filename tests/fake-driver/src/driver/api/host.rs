@@ -45,8 +45,10 @@ driver_functions! {
         if size == 0 || pointer.is_null() || flags > 15 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if state.regions.within(start, end).next().is_some() {
-            return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+        match state.regions.within(start, end).next() {
+            None => {}
+            Some(Region { kind: Kind::Registered, .. }) => return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
+            Some(_) => return Err(CUDA_ERROR_INVALID_VALUE),
         }
         let buffer = state.fresh();
         state.regions.insert(Region { start, size: size as u64, buffer, device, kind: Kind::Registered });
@@ -58,8 +60,9 @@ driver_functions! {
         state.current()?;
         state.uncaptured()?;
         match state.regions.starting_at(pointer as u64) {
-            Some(region) if matches!(region.kind, Kind::Registered) => {}
-            _ => return Err(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED),
+            Some(Region { kind: Kind::Registered, .. }) => {}
+            Some(_) => return Err(CUDA_ERROR_INVALID_VALUE),
+            None => return Err(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED),
         }
         state.leave(pointer as u64);
         Ok(())

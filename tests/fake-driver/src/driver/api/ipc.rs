@@ -27,7 +27,7 @@ driver_functions! {
     ) {
         let mut state = state();
         let by = state.current()?;
-        let (identity, descriptor, size) = unpack(&handle).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let (identity, descriptor, size) = unpack(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS is the only flag, and must be set.
         if flags != 1 || pointer.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -58,7 +58,7 @@ driver_functions! {
                     return Ok(());
                 }
             }
-            _ => return Err(CUDA_ERROR_INVALID_HANDLE),
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
         }
         state.leave(pointer);
         Ok(())

@@ -79,12 +79,14 @@ driver_functions! {
         let mut state = state();
         let end = pointer.checked_add(size as u64).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let (memory, _) = state.handles.get(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let reserved = state.reservations.range(..=pointer).next_back();
-        let is_reserved = reserved.is_some_and(|(start, size)| end <= start + size);
-        let fits = size > 0 && whole(size) && whole(pointer as usize) && size as u64 <= memory.size;
+        let is_reserved = state.reservation(pointer).is_some_and(|(_, stop)| end <= stop);
+        let is_whole = size > 0 && whole(size) && whole(pointer as usize);
         // The manual: the offset must be zero.
-        if !fits || !is_reserved || offset != 0 || flags != 0 || state.regions.within(pointer, end).next().is_some() {
+        if !is_whole || !is_reserved || offset != 0 || flags != 0 || state.regions.within(pointer, end).next().is_some() {
             return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if size as u64 > memory.size {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let memory = memory.clone();
         let device = state.ordinal(memory.identity.device)?;
@@ -95,11 +97,20 @@ driver_functions! {
         Ok(())
     }
 
+    /// A range without mappings may be unmapped as well; a mapping may not be cut.
     optional cuMemUnmap = "cuMemUnmap" (pointer: CUdeviceptr, size: usize) {
         let mut state = state();
-        for (start, size) in mapped(&state, pointer, size)? {
+        let end = pointer.checked_add(size as u64).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let reserved = state.reservation(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let inside: Vec<(u64, u64)> =
+            state.regions.within(pointer, end).map(|region| (region.start, region.end())).collect();
+        let cuts_one = inside.iter().any(|(start, stop)| *start < pointer || *stop > end);
+        if size == 0 || !whole(size) || end > reserved.1 || cuts_one {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        for (start, stop) in inside {
             state.regions.remove(start);
-            state.arena.clear(start, size);
+            state.arena.clear(start, stop - start);
         }
         Ok(())
     }
@@ -156,8 +167,8 @@ driver_functions! {
         if kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || handle.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // A closed descriptor is an error of the system calls, not undefined.
-        let memory = Physical::import(BorrowedFd::borrow_raw(descriptor))?;
+        // A closed descriptor is an error of the system calls, not undefined. The real driver knows no better word.
+        let memory = Physical::import(BorrowedFd::borrow_raw(descriptor)).map_err(|_| CUDA_ERROR_UNKNOWN)?;
         let mut state = state();
         state.ordinal(memory.identity.device)?;
         let number = state.fresh();
@@ -192,7 +203,8 @@ driver_functions! {
         let id = state.ordinal(memory.identity.device)? as c_int;
         put(properties, CUmemAllocationProp {
             type_: CU_MEM_ALLOCATION_TYPE_PINNED,
-            requestedHandleTypes: memory.identity.shareable,
+            // What the maker asked for is not told with what it shares.
+            requestedHandleTypes: if memory.imported { CU_MEM_HANDLE_TYPE_NONE } else { memory.identity.shareable },
             location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id },
             ..CUmemAllocationProp::default()
         })

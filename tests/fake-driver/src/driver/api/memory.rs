@@ -24,19 +24,20 @@ driver_functions! {
         put(pointer, start)
     }
 
-    /// Waits, as the real one does, for the work of the device.
+    /// Needs no context. Waits, as the real one does, for the work of the device.
     required cuMemFree = "cuMemFree_v2" (pointer: CUdeviceptr) {
         if pointer == 0 {
             return Ok(());
         }
         let device = {
             let mut state = state();
-            state.current()?;
             state.uncaptured()?;
-            match state.regions.starting_at(pointer) {
+            let device = match state.regions.starting_at(pointer) {
                 Some(region) if matches!(region.kind, Kind::Allocation(_)) => region.device,
                 _ => return Err(CUDA_ERROR_INVALID_VALUE),
-            }
+            };
+            state.healthy(device)?;
+            device
         };
         idle(device)?;
         state().leave(pointer);
@@ -51,13 +52,14 @@ driver_functions! {
         put(free, (state.config.memory - state.used(number)) as usize)
     }
 
-    /// Of a mapping: the mapping, not its reservation.
+    /// Of a mapping: the mapping, not its reservation, and only if the current device may touch it.
     required cuMemGetAddressRange = "cuMemGetAddressRange_v2" (
         start: *mut CUdeviceptr, size: *mut usize, pointer: CUdeviceptr,
     ) {
         let state = state();
-        state.current()?;
-        let region = state.regions.of(pointer).ok_or(CUDA_ERROR_NOT_FOUND)?;
+        let device = state.current()?;
+        let region = state.regions.of(pointer).filter(|region| region.access_of(device) != 0);
+        let region = region.ok_or(CUDA_ERROR_NOT_FOUND)?;
         // Both may be null if only one is wanted.
         if !start.is_null() {
             put(start, region.start)?;

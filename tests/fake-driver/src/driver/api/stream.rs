@@ -44,6 +44,7 @@ driver_functions! {
             let mut state = state();
             let stream = state.stream(stream)?;
             state.not_capturing(stream)?;
+            state.uncaptured()?;
             state.legal(stream)?;
             // The legacy stream is done when the blocking ones are.
             let is_legacy = state.is_legacy(stream);
@@ -61,6 +62,7 @@ driver_functions! {
         let mut state = state();
         let stream = state.stream(stream)?;
         state.not_capturing(stream)?;
+        state.uncaptured()?;
         state.legal(stream)?;
         let stream = state.streams.get(&stream).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         if stream.queue.reached(stream.queue.position()) { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
