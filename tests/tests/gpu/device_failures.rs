@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use warpway_cuda::{ErrorRecord, FailureCode, LaunchShape, PROXY_STOPPED, WaitKind};
+use warpway_cuda::{ErrorRecord, FailureCode, Kernel, LaunchShape, PROXY_STOPPED, WaitKind};
 
 use crate::rig::{Buffer, Gpu, Pinned, Source, World};
 
@@ -61,6 +61,8 @@ const FIFO_SLOT: Wait = wait(12, WaitKind::FifoSlot, (1, 3 * THREADS - 2));
 /// A launch of `stuck` and what it needs.
 struct Launch {
     gpu: Gpu,
+    /// Kept: dropping the last kernel of a module waits for launches of it, so a test would never come to its abort.
+    kernel: Kernel,
     world: World,
     zeros: Buffer<u64>,
     host: Pinned<u64>,
@@ -77,11 +79,11 @@ impl Launch {
         let world = World::new(&gpu, 3, deadline);
         let (zeros, host) = (gpu.zeros(64), gpu.pinned(1024));
         let status = gpu.upload(&vec![99; THREADS as usize + 1]);
-        Self { gpu, world, zeros, host, status, max_spin: -1 }
+        let kernel = gpu.kernel(Source::FAILURES, "stuck");
+        Self { gpu, kernel, world, zeros, host, status, max_spin: -1 }
     }
 
     fn start(&self, number: u32) {
-        let kernel = self.gpu.kernel(Source::FAILURES, "stuck");
         let parameters = Stuck {
             control: self.world.address(),
             zeros: self.zeros.address(),
@@ -93,7 +95,7 @@ impl Launch {
             max_spin: self.max_spin,
             status: self.status.address(),
         };
-        self.gpu.launch(&kernel, LaunchShape::new(2, 32), parameters);
+        self.gpu.launch(&self.kernel, LaunchShape::new(2, 32), parameters);
     }
 
     /// After the end: all fields of the record, the results of all threads, and that puts and signals did nothing after it.
