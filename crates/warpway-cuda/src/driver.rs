@@ -8,9 +8,10 @@ use std::sync::Arc;
 use warpway_core::gpu::GpuError;
 use warpway_core::{Result, Unavailable};
 use warpway_cuda_sys::driver_types::{
-    CUDA_ERROR_ALREADY_MAPPED, CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_ECC_UNCORRECTABLE,
-    CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_NO_DEVICE,
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+    CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_ALREADY_MAPPED, CUDA_ERROR_CONTEXT_IS_DESTROYED,
+    CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_CONTEXT,
+    CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_OUT_OF_MEMORY,
+    CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
     CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_NOT_READY, CUDA_SUCCESS, CUresult,
 };
 use warpway_cuda_sys::{Driver as Table, LoadError};
@@ -108,6 +109,15 @@ impl Driver {
             text: text(self.table().cuGetErrorString),
             hint: hint(code),
         }
+    }
+
+    /// From here on calls of this thread are allowed, and harmless, while other threads capture streams: for threads of
+    /// our own, which never give work to a stream that is captured.
+    pub(crate) fn leave_captures_alone(&self) {
+        let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: exchanges one number of the calling thread.
+        let result = unsafe { (self.table().cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
+        self.note("leaving captures alone", "cuThreadExchangeStreamCaptureMode", result);
     }
 
     /// Notes a failure where nothing can be returned.

@@ -19,6 +19,7 @@
 //! | `handle.rs` | what host and device share; `device/include/warpway` holds the headers |
 //! | `module.rs`, `arguments.rs` | kernels and how they are launched |
 //! | `jit/` | kernels compiled by NVRTC, kept in memory and on disk |
+//! | `proxy/` | port channels: the ring that kernels fill, the proxy's thread, device handles |
 //! | `memory/` | allocations that can be exported, pinned memory, pointers of other libraries |
 //! | `bench/` | measurements between two GPUs, each beside its plain form |
 
@@ -34,6 +35,7 @@ pub mod jit;
 mod mapped;
 mod memory;
 mod module;
+mod proxy;
 mod residency;
 mod stream;
 
@@ -53,6 +55,7 @@ pub use memory::{
     copy_from_host, copy_to_host, fill, write_word,
 };
 pub use module::{Kernel, LaunchShape, Module};
+pub use proxy::{DeviceFifo, PortConfig, PortService};
 pub use residency::{Claim, Ledger, Residency};
 pub use stream::Stream;
 

@@ -3,47 +3,20 @@
 //! Uses `$CXX` or `c++`. Without a compiler the tests say so and pass, except where `CI` is set.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
+mod host_compiler;
+
 use std::io::{Read, Write};
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::ptr::NonNull;
 
 use warpway_host::{FoldKernel, FoldSource};
 use warpway_plan::{DataType, ReduceOp};
 
-/// A program of `device/tests/host`, compiled; `None` without a compiler.
+/// A program of `device/tests/host`; `None` without a compiler.
 fn build(name: &str) -> Option<PathBuf> {
-    let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
-    let device = Path::new(env!("CARGO_MANIFEST_DIR")).join("device");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-    let output = Command::new(&compiler)
-        .args([
-            "-std=c++17",
-            "-O1",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-fno-strict-aliasing",
-            "-ffp-contract=off",
-            "-I",
-        ])
-        .arg(device.join("include"))
-        .arg(device.join("tests/host").join(name).with_extension("cpp"))
-        .arg("-o")
-        .arg(&program)
-        .output();
-    let output = match output {
-        Ok(output) => output,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            assert!(std::env::var_os("CI").is_none(), "no C++ compiler {compiler:?}");
-            eprintln!("not run: no C++ compiler {compiler:?}; set CXX");
-            return None;
-        }
-        Err(error) => panic!("{compiler:?}: {error}"),
-    };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(program)
+    host_compiler::compile(name, &["-O1"])
 }
 
 #[test]

@@ -16,8 +16,9 @@ use crate::health::lock;
 use crate::sync::{AtomicU32, Ordering};
 use crate::wait::{EventCount, WaitPolicy, Waiter};
 
-/// Runs on the proxy's thread before the first request, for affinity and the like.
-pub type ThreadInit = Arc<dyn Fn() + Send + Sync>;
+/// Runs on the proxy's thread before the first request, for affinity and the like. An error of it fails the health; the
+/// thread goes on.
+pub type ThreadInit = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// How a proxy runs.
 #[derive(Clone)]
@@ -178,12 +179,7 @@ impl<H: Handler> Proxy<H> {
         });
         let spawned = std::thread::Builder::new().name(self.config.name.clone()).spawn(move || {
             let health = Arc::clone(&worker.waiter.health);
-            let started = guarded(|| {
-                if let Some(init) = &init {
-                    init();
-                }
-                Ok(())
-            });
+            let started = init.as_ref().map_or(Ok(()), |init| guarded(|| init()));
             if let Err(error) = started {
                 health.fail_local("proxy thread start", None, error);
             }

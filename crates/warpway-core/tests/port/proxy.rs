@@ -200,6 +200,7 @@ fn thread_init_runs_first_on_the_thread() {
         thread_init: Some(Arc::new(move || {
             assert_eq!(std::thread::current().name(), Some("its-own-name"));
             init.lock().unwrap().push((99, 99));
+            Ok(())
         })),
         ..ProxyConfig::new(waiter(0))
     };

@@ -1,5 +1,5 @@
-// The stand-in of `platform.cuh` for host compilers: one thread calls, atomics are the compiler's. It is
-// for tests of what needs no GPU: layouts, conversions, copies, packets, encodings, single-threaded protocols.
+// The stand-in of `platform.cuh` for host compilers: atomics are the compiler's, there are no blocks. It is
+// for tests of what needs no GPU: layouts, conversions, copies, packets, encodings, protocols with the host.
 #pragma once
 
 #include <cstring>
@@ -31,7 +31,13 @@ inline bool block_any(bool value) { return value; }
 inline bool lanes_any(u32, bool value) { return value; }
 inline u32 lanes_read(u32, u32 value, u32) { return value; }
 
-inline u64 clock_ns() { return host_clock += host_tick; }
+/// What a wait does now and then, if anything: threads that wait for each other share cores.
+inline void (*host_wait)() = nullptr;
+
+inline u64 clock_ns() {
+  if (host_wait != nullptr) host_wait();
+  return host_clock += host_tick;
+}
 inline void pause_ns(u32 duration) { host_clock += duration; }
 
 enum class Space { Global, Generic };
@@ -67,8 +73,9 @@ inline void store_volatile(V* address, V value) {
   *address = value;
 }
 inline void store_whole(void* address, u64 low, u64 high) {
-  static_cast<u64*>(address)[0] = low;
-  static_cast<u64*>(address)[1] = high;
+  // The second half says that the first one is there.
+  __atomic_store_n(static_cast<u64*>(address), low, __ATOMIC_RELAXED);
+  __atomic_store_n(static_cast<u64*>(address) + 1, high, __ATOMIC_RELEASE);
 }
 
 // Compile with -ffp-contract=off.
