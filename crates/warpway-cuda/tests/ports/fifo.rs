@@ -156,7 +156,6 @@ fn every_driver_call_may_fail() {
         "cuMemAlloc",
         "cuStreamCreateWithPriority",
         "cuMemcpyHtoDAsync",
-        "cuStreamQuery",
     ] {
         for nth in 1.. {
             fake.fail(function, nth, 2);
@@ -164,11 +163,11 @@ fn every_driver_call_may_fail() {
             fake.forget_failures();
             let Err(error) = made else { break };
             assert_eq!(error.id(), "gpu.driver", "{function} {nth}");
-            assert_eq!(fake.live(), before, "{function} {nth}: {:?}", fake.calls().iter().rev().take(14).collect::<Vec<_>>());
+            assert_eq!(fake.live(), before, "{function} {nth}");
             failed += 1;
         }
     }
-    assert!(failed >= 7, "{failed}");
+    assert_eq!(failed, 7);
 }
 
 /// A device that does not answer when the proxy stops: an error of the health, and the stop ends.
