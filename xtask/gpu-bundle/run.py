@@ -68,7 +68,7 @@ def jobs_of(suite, names):
                 job = Job(name if tool is None else f"{tool} {name}", command, rule)
                 job.is_test = True
                 if tool is not None:
-                    job.variables["WARPWAY_GPU_SANITIZER"] = tool
+                    job.variables["GPU_TESTS_UNDER"] = tool
                     options = ["--tool", tool, "--error-exitcode", "99", "--print-limit", "10"]
                     job.command = [sanitizer, *options, *command] if sanitizer else None
                 group.append(job)

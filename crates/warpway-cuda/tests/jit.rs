@@ -222,7 +222,7 @@ fn a_library_that_is_named_and_is_none() {
 const FORMATS: [&str; 6] = ["BF16", "E4M3", "E4M3B15", "F16", "F64", "I32"];
 
 /// Kernels of the GPU tests: none may spill, and their registers are those of `resources.txt`, if NVRTC is the one that made it.
-/// After a change, run this with `WARPWAY_UPDATE_RESOURCES=1`.
+/// After a change, run this with `UPDATE_RESOURCES=1`.
 #[test]
 fn kernels_of_the_gpu_tests_have_the_known_resources() {
     let Some(compiler) = nvrtc() else { return };
@@ -266,7 +266,7 @@ fn kernels_of_the_gpu_tests_have_the_known_resources() {
         .chain(found.values().map(String::as_str))
         .fold(String::new(), |all, line| all + line + "\n");
     let file = folder.join("resources.txt");
-    if std::env::var_os("WARPWAY_UPDATE_RESOURCES").is_some() {
+    if std::env::var_os("UPDATE_RESOURCES").is_some() {
         return std::fs::write(file, found).unwrap();
     }
     if !compiler.identity().unwrap().starts_with("nvrtc 13.0") {

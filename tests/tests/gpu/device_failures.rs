@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use warpway_cuda::{ErrorRecord, FailureCode, Kernel, LaunchShape, PROXY_STOPPED, WaitKind};
+use warpway_cuda::{
+    ErrorRecord, FailureCode, Kernel, LaunchShape, MemoryChannelDeviceHandle,
+    MemoryDevice2DeviceSemaphoreHandle, PROXY_STOPPED, WaitKind,
+};
 
 use crate::rig::{Buffer, Gpu, Pinned, Source, World};
 
@@ -209,14 +212,87 @@ kinds! {
 }
 
 /// A call that cannot be carried out fails at once, in every build.
+fn is_refused(call: Wait, code: FailureCode) {
+    let launch = Launch::new(Duration::ZERO);
+    launch.start(call.number);
+    let record = launch.check(call, code, 0, Duration::ZERO);
+    assert_eq!(record.elapsed_ns, 0);
+}
+
 #[test]
 #[ignore = "needs a GPU: cargo xtask gpu-bundle"]
 fn a_missing_packet_buffer() {
-    let launch = Launch::new(Duration::ZERO);
-    launch.start(13);
-    let call = wait(13, WaitKind::Call, (1, 1));
-    let record = launch.check(call, FailureCode::Misuse, 0, Duration::ZERO);
-    assert_eq!(record.elapsed_ns, 0);
+    is_refused(wait(13, WaitKind::Call, (1, 1)), FailureCode::Misuse);
+}
+
+#[test]
+#[ignore = "needs a GPU: cargo xtask gpu-bundle"]
+fn a_misaligned_addition() {
+    is_refused(Wait { observed: 4, ..wait(14, WaitKind::Call, (8, 8)) }, FailureCode::Alignment);
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ChannelPut {
+    channel: MemoryChannelDeviceHandle,
+    target_offset: u64,
+    origin_offset: u64,
+    bytes: u64,
+}
+
+/// Builds with checks refuse ranges beyond their memory, and handles whose channel is gone; nothing is copied.
+#[test]
+#[ignore = "needs a GPU: cargo xtask gpu-bundle"]
+fn what_checks_find() {
+    let gpu = Gpu::open();
+    let program = Source::COPY.program().define("WARPWAY_DEVICE_CHECKS", 1);
+    let kernel = gpu.kernel_of(&program, "channel_put");
+    let (source, liveness) = (gpu.upload(&[7u8; 100]), gpu.upload(&[5u64]));
+    let misuse = |expected, observed| Some((FailureCode::Misuse, expected, observed));
+    for (target_offset, origin_offset, bytes, generation, expected) in [
+        (0, 0, 100, 5, None),
+        (40, 0, 60, 5, None),
+        (100, 100, 0, 5, None),
+        (1, 0, 100, 5, misuse(100, 101)),
+        (0, 50, 51, 5, misuse(100, 101)),
+        (101, 0, 0, 5, misuse(100, 101)),
+        // The end does not fit 64 bits.
+        (64, 0, u64::MAX, 5, misuse(100, 63)),
+        (0, 0, 100, 4, Some((FailureCode::StaleHandle, 4, 5))),
+    ] {
+        let (world, target) = (World::new(&gpu, 3, Duration::ZERO), gpu.zeros::<u8>(100));
+        let semaphore = MemoryDevice2DeviceSemaphoreHandle { site: world.site(1, 42), ..Default::default() };
+        let channel = MemoryChannelDeviceHandle {
+            semaphore,
+            dst: target.address(),
+            dst_bytes: 100,
+            src: source.address(),
+            src_bytes: 100,
+            liveness: liveness.address(),
+            generation,
+            ..Default::default()
+        };
+        gpu.run(
+            &kernel,
+            LaunchShape::new(2, 32),
+            ChannelPut { channel, target_offset, origin_offset, bytes },
+        );
+        let mut copied = vec![0; 100];
+        if let Some((code, expected, observed)) = expected {
+            let record = world.failure();
+            assert_eq!(
+                (record.failure_code(), record.wait_kind()),
+                (Some(code), Some(WaitKind::Call)),
+                "{record:?}"
+            );
+            assert_eq!((record.rank, record.peer, record.object), (3, 1, 42), "{record:?}");
+            assert_eq!((record.expected, record.observed), (expected, observed), "{record:?}");
+        } else {
+            world.check();
+            copied[target_offset as usize..(target_offset + bytes) as usize].fill(7);
+        }
+        assert_eq!(target.read(), copied);
+    }
 }
 
 /// A proxy that has stopped is a failure at once, also without a deadline.

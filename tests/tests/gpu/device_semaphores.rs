@@ -107,7 +107,8 @@ fn grid_barriers_are_used_again() {
     let start = DeviceSyncer { site: world.site(0, 7), ..DeviceSyncer::default() };
     let (syncer, wrong) = (gpu.upload(&[start]), gpu.zeros::<u64>(1));
     let mut barriers = 0;
-    for (blocks, threads) in [(2, 32), (1, 64), (7, 96), (64, 256), (132, 512), (3, 1), (132, 32)] {
+    let all = gpu.context.info().multiprocessors;
+    for (blocks, threads) in [(2, 32), (1, 64), (7, 96), (64, 256), (all, 512), (3, 1), (all, 32)] {
         let shape = LaunchShape::new(blocks, threads);
         let _residency = kernel.reserve(shape).unwrap();
         let (slots, rounds) = (gpu.zeros::<u64>(blocks as usize), rounds(500));

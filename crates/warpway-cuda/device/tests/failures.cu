@@ -14,7 +14,8 @@ struct Stuck {
   Control* control;
   u64* zeros;     // 64 words of device memory, aligned to 128 bytes, zeros before each launch
   u64* host;      // 1024 words of pinned memory, zeros
-  u32 kind;       // Kind, or 11 for a line, 12 for a full FIFO, 13 for a packet buffer that is missing
+  u32 kind;       // Kind, or 11 for a line, 12 for a full FIFO, 13 for a packet buffer that is missing,
+                  // 14 for a misaligned addition
   u32 peer;
   u32 object;
   u32 reserved;
@@ -67,6 +68,7 @@ __device__ Status stuck_wait(const Stuck& p, const Site& site) {
       channel.semaphore.site = site;
       return channel.unpackPackets(0, 8, threadIdx.x, blockDim.x, 1, p.max_spin);
     }
+    case 14: return BasePortChannel{9, 0, h2d, fifo, p.host + 2}.atomicAdd(0, 4, 1) == no_position ? Status::Aborted : Status::Ok;
     default: return Status::Ok;
   }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use warpway_core::Deadline;
 use warpway_cuda::{DeviceMemory, PinnedMemory, Stream, copy_from_host, copy_to_host};
 
-use super::gpu::{Gpu, under_a_tool};
+use super::gpu::{Gpu, PATIENCE, under_a_tool};
 
 /// Bytes before and behind the values that nobody may write. None under a tool: it knows where allocations end, and
 /// notices reads too.
@@ -84,7 +84,7 @@ impl<T: Copy> Buffer<T> {
         }
         // SAFETY: callers stay within the memory; the copy ends before this returns.
         unsafe { copy_from_host(&self.stream, to, values) }.unwrap();
-        self.stream.synchronize(Deadline::NEVER).unwrap();
+        self.stream.synchronize(Deadline::after(PATIENCE)).unwrap();
     }
 
     fn copy_out<U: Copy>(&self, from: u64, count: usize) -> Vec<U> {
@@ -97,7 +97,7 @@ impl<T: Copy> Buffer<T> {
         unsafe {
             let room = std::slice::from_raw_parts_mut(values.as_mut_ptr(), count);
             copy_to_host(&self.stream, room, from).unwrap();
-            self.stream.synchronize(Deadline::NEVER).unwrap();
+            self.stream.synchronize(Deadline::after(PATIENCE)).unwrap();
             values.set_len(count);
         }
         values

@@ -11,7 +11,7 @@ use super::Source;
 use super::buffer::{Buffer, Pinned};
 
 /// Longer than any wait of a kernel, which the device ends by itself.
-const PATIENCE: Duration = Duration::from_secs(40);
+pub(super) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A device with a stream of its own.
 pub(crate) struct Gpu {
@@ -117,5 +117,5 @@ pub(crate) fn rounds(count: u64) -> u64 {
 
 /// True under compute-sanitizer.
 pub(super) fn under_a_tool() -> bool {
-    std::env::var_os("WARPWAY_GPU_SANITIZER").is_some()
+    std::env::var_os("GPU_TESTS_UNDER").is_some()
 }
