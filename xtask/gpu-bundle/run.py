@@ -23,7 +23,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Of `all`, in this order; `smoke` is a part of the first.
-WHOLE = ["device", "ranks", "ports", "sanitize", "bench"]
+WHOLE = ["device", "ranks", "ports", "bench", "sanitize"]
 # Characters of output that a result keeps: the end of it.
 KEPT = 6000
 # What a test needs to end and be counted, of the whole's limit.
@@ -55,8 +55,11 @@ def find_sanitizer():
     return next((place for place in places if place and os.access(place, os.X_OK)), None)
 
 
-def jobs_of(suite, names):
-    """Groups of jobs; those of a group may run at the same time. A job without command is a failure by itself."""
+def jobs_of(suite, names, places):
+    """Groups of jobs; those of a group may run at the same time. A job without command is a failure by itself.
+
+    `places` says what stands for the names in braces of a command.
+    """
     tools = suite.get("tools", [None])
     sanitizer = find_sanitizer() if tools != [None] else None
     for rule in suite.get("tests", []):
@@ -74,7 +77,7 @@ def jobs_of(suite, names):
                 group.append(job)
         yield group
     for rule in suite.get("commands", []):
-        words = rule["command"].replace("{warpway}", str(HERE / "bin" / "warpway")).split()
+        words = [word.format_map(places) for word in rule["command"].split()]
         yield [Job(rule["command"], words, rule)]
 
 
@@ -211,6 +214,7 @@ def main():
     machine = describe_machine(gpus)
     names = [name for name in tests_in_bundle() if arguments.only in name]
 
+    places = {"warpway": HERE / "bin" / "warpway", "out": out.resolve(), "commit": origin["commit"]}
     rows, bad = [], []
     for suite in WHOLE if arguments.suite == "all" else [arguments.suite]:
         started = time.monotonic()
@@ -223,7 +227,7 @@ def main():
             "machine": machine,
         }
         records = []
-        for group in jobs_of(suites[suite], names):
+        for group in jobs_of(suites[suite], names, places):
             records += run_group(group, [row["index"] for row in gpus], end)
         seconds = time.monotonic() - started
         write(out / f"gpu_{suite}.json", head | {"seconds": round(seconds, 1)}, records)

@@ -132,7 +132,9 @@ fn values(format: Format) -> Vec<u64> {
     }
     if format.bytes() < format.value_bytes() {
         // Half of the smallest number: a tie with zero.
-        let tie = bits(1) - (1 << wide.mantissa);
+        let smallest = bits(1);
+        // Subnormal where the exponents are those of the value.
+        let tie = if smallest > 1 << wide.mantissa { smallest - (1 << wide.mantissa) } else { smallest / 2 };
         all.extend([tie - 1, tie, tie + 1]);
     }
     let (last, greatest) = (bits(spec.greatest() - 1), bits(spec.greatest()));
