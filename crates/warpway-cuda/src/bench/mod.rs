@@ -19,6 +19,9 @@ mod parameters;
 mod programs;
 mod transfer;
 
+#[cfg(test)]
+mod tests;
+
 pub use flight::{Flight, FlightTime, Message};
 pub use host::{HostTimes, Way};
 pub use pair::Pair;

@@ -304,7 +304,7 @@ impl Side {
         self.host_control.host().cast()
     }
 
-    fn write_host_control(&self, control: HostControl) {
+    pub(super) fn write_host_control(&self, control: HostControl) {
         // SAFETY: ours, aligned by pages, and no kernel runs.
         unsafe { self.host_control().write_volatile(control) };
     }

@@ -47,7 +47,7 @@ mod store;
 mod warm;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use compiler::{Compiler, Library};
 pub use headers::{DEVICE_HEADERS, built_in_programs};

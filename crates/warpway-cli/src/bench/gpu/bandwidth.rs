@@ -46,11 +46,11 @@ pub(super) fn run(what: What, pair: &Pair, arguments: &Arguments, report: &mut R
                     .flat_map(|&blocks| movers(what).into_iter().map(move |mover| Entry { mover, blocks }))
                     .collect(),
             };
-            report.begin(&format!("{} {}, {directions}", name(what), size(bytes)));
+            report.begin(&format!("{} {}, {directions}", what.name(), size(bytes)));
             let series = measure(pair, arguments.rounds(), &entries, (bytes, directions))?;
             let case = |blocks: u32| case(bytes, directions, blocks);
             let judged = bytes == JUDGED_BYTES && directions == Directions::Both;
-            for figure in figures(name(what), case, &entries, &series, judged) {
+            for figure in figures(what.name(), case, &entries, &series, judged) {
                 report.push(figure);
             }
         }
@@ -160,15 +160,6 @@ fn case(bytes: u64, directions: Directions, blocks: u32) -> String {
         format!("{}, {ways}", size(bytes))
     } else {
         format!("{}, {ways}, {blocks} blocks", size(bytes))
-    }
-}
-
-fn name(what: What) -> &'static str {
-    match what {
-        What::Get => "get",
-        What::Bulk => "bulk",
-        What::CopyEngine => "copy_engine",
-        _ => "put",
     }
 }
 

@@ -77,10 +77,10 @@ pub(super) struct Arguments {
     /// Fewer rounds and sizes
     #[arg(long)]
     quick: bool,
-    /// Write everything, samples included, to a file
+    /// Write everything, the figure of each round included, to a file; `-` prints it as one line after the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// The commit that this program was built from, for the file; asked of git otherwise
+    /// The commit that this program was built from, for the file; by default what git says of the current folder
     #[arg(long, value_name = "HASH")]
     commit: Option<String>,
     /// One process's start; the parent asks for it
@@ -117,6 +117,21 @@ impl What {
         Self::Fifo,
     ];
 
+    /// As users write it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::CopyEngine => "copy_engine",
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::Bulk => "bulk",
+            Self::Flight => "flight",
+            Self::Guard => "guard",
+            Self::Fifo => "fifo",
+            Self::All => "all",
+        }
+    }
+
     /// Whether it moves buffers of `--bytes`.
     fn moves_buffers(self) -> bool {
         matches!(self, Self::CopyEngine | Self::Put | Self::Get | Self::Bulk)
@@ -132,35 +147,62 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     if arguments.once {
         return start::child(arguments.devices, &loaded.config);
     }
-    let chosen = arguments.chosen();
-    let mut report = Report::new();
-    if chosen.contains(&What::Start) {
-        start::run(arguments, &mut report)?;
-    }
     let driver = Driver::open(&loaded.config.cuda_driver)?;
     check_devices(&driver, arguments.devices)?;
     let compiler = Compiler::new(&loaded.config, &environment);
-    if chosen.iter().any(|what| *what != What::Start) {
-        let most = arguments.most_bytes(&chosen);
-        let pair = Pair::open(&driver, &compiler, arguments.devices, most)?;
-        for what in chosen {
-            match what {
-                What::Start | What::All => {}
-                What::CopyEngine | What::Put | What::Get | What::Bulk => {
-                    bandwidth::run(what, &pair, arguments, &mut report)?;
-                }
-                What::Flight => flight::run(&pair, arguments, &mut report),
-                What::Guard => flight::guard(&pair, arguments, &mut report)?,
-                What::Fifo => host::run(&pair, arguments, &mut report),
-            }
+    let mut report = Report::new();
+    // What has been measured is shown even if something else cannot be.
+    measure(arguments, &driver, &compiler, &mut report);
+    let origin = origin::Origin::find(&driver, arguments.devices, arguments.commit.as_deref())?;
+    let code = report.print(&origin);
+    if let Some(file) = &arguments.json {
+        let command: Vec<String> = std::env::args().collect();
+        if file.as_os_str() == "-" {
+            println!("{}", report.line(&origin, &command)?);
+        } else {
+            let text = report.document(&origin, &command)?;
+            std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
         }
     }
-    let origin = origin::Origin::find(&driver, arguments.devices, arguments.commit.as_deref())?;
-    if let Some(file) = &arguments.json {
-        let text = report.document(&origin, &std::env::args().collect::<Vec<_>>())?;
-        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(code)
+}
+
+fn measure(arguments: &Arguments, driver: &Driver, compiler: &Compiler, report: &mut Report) {
+    let chosen = arguments.chosen();
+    let mut pair = None;
+    for &what in &chosen {
+        let measured = match (what, &pair) {
+            (What::Start, _) => start::run(arguments, report),
+            (_, Some(pair)) => measure_between(pair, what, arguments, report),
+            (_, None) => {
+                let opened = Pair::open(driver, compiler, arguments.devices, arguments.most_bytes(&chosen));
+                opened
+                    .map_err(anyhow::Error::from)
+                    .and_then(|opened| measure_between(pair.insert(opened), what, arguments, report))
+            }
+        };
+        if let Err(error) = measured {
+            report.fail(what.name(), &format!("{error:#}"));
+        }
     }
-    Ok(report.print(&origin))
+}
+
+fn measure_between(
+    pair: &Pair,
+    what: What,
+    arguments: &Arguments,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    match what {
+        What::Start | What::All => {}
+        What::CopyEngine | What::Put | What::Get | What::Bulk => {
+            bandwidth::run(what, pair, arguments, report)?;
+        }
+        What::Flight => flight::run(pair, arguments, report),
+        What::Guard => flight::guard(pair, arguments, report)?,
+        What::Fifo => host::run(pair, arguments, report),
+    }
+    Ok(())
 }
 
 /// Says what is missing before anything is measured.

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::figure::{Comparison, Figure, Unit};
 use super::origin::Origin;
+use super::turns::Series;
 use crate::table::STYLE;
 
 /// Collects figures.
@@ -55,10 +56,27 @@ impl Report {
         self.notes.push(text);
     }
 
+    /// A benchmark that could not be made ready.
+    pub(super) fn fail(&mut self, benchmark: &'static str, why: &str) {
+        let series = Series { name: "all".into(), failed: Some(why.to_owned()), ..Series::default() };
+        self.figures.push(Figure::new(benchmark, "set-up", Unit::Microseconds, &series));
+    }
+
+    /// For a file.
     pub(super) fn document(&self, origin: &Origin, command: &[String]) -> anyhow::Result<String> {
+        Ok(serde_json::to_string_pretty(&self.contents(origin, command))? + "\n")
+    }
+
+    /// For a program that reads lines.
+    pub(super) fn line(&self, origin: &Origin, command: &[String]) -> anyhow::Result<String> {
+        Ok(serde_json::to_string(&self.contents(origin, command))?)
+    }
+
+    fn contents<'a>(&'a self, origin: &'a Origin, command: &[String]) -> Document<'a> {
+        // The program's name without the folder of this machine.
         let name = |program: &String| program.rsplit('/').next().unwrap_or_default().to_owned();
         let (program, arguments) = command.split_first().map_or_else(Default::default, |(p, a)| (name(p), a));
-        let document = Document {
+        Document {
             benchmark: "gpu",
             what: "device headers and driver between two GPUs of one process, each figure beside its floor in the same \
                    run, contestants in turns; medians over the rounds, ratios of the same round, every word checked",
@@ -66,12 +84,11 @@ impl Report {
             origin,
             notes: &self.notes,
             figures: &self.figures,
-        };
-        Ok(serde_json::to_string_pretty(&document)? + "\n")
+        }
     }
 
     /// Prints everything, verdicts last. The exit code: 1 if a word was wrong or a measurement failed.
-    pub(super) fn print(self, origin: &Origin) -> u8 {
+    pub(super) fn print(&self, origin: &Origin) -> u8 {
         self.progress.finish_and_clear();
         println!("{origin}\n{}", table(&self.figures));
         for note in &self.notes {
@@ -189,7 +206,6 @@ pub(super) fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::figure::Target;
-    use super::super::turns::Series;
     use super::*;
 
     fn series(name: &str, rounds: &[f64]) -> Series {

@@ -70,6 +70,47 @@ fn compiler(identity: &'static str, store: Option<Store>) -> (Compiler, Arc<Atom
     (Compiler::with(Box::new(open), store), compiled)
 }
 
+/// Makes images of the driver in host memory: each exported kernel with one parameter of so many bytes, which does
+/// nothing.
+struct FakeDriverImages(fn(&str) -> u64);
+
+impl Backend for FakeDriverImages {
+    fn identity(&self) -> &str {
+        "images of the fake driver"
+    }
+
+    fn library(&self) -> Library {
+        Library { file: "/nowhere".into(), place: "this test".into() }
+    }
+
+    fn architectures(&self) -> &[u32] {
+        &[90]
+    }
+
+    fn compile(&self, program: &Program, target: Target) -> Result<Output, Rejected> {
+        let symbol = |kernel: &String| kernel.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+        let symbols: Vec<String> = program.kernels().iter().map(symbol).collect();
+        let line = |symbol: &String| {
+            format!("function {symbol} parameters={} registers=32 threads=1024 shared=0\n", (self.0)(symbol))
+        };
+        let code = format!("fake module\n{}\0", symbols.iter().map(line).collect::<String>()).into_bytes();
+        let report = |symbol: &String| {
+            format!(
+                "ptxas info : Compiling entry function '{symbol}' for '{target}'\nptxas info : Used 32 registers\n"
+            )
+        };
+        let log = symbols.iter().map(report).collect();
+        Ok(Output { code, symbols, log })
+    }
+}
+
+/// A compiler for the fake driver; `parameter_bytes` is asked by symbol.
+pub(crate) fn for_fake_driver(parameter_bytes: fn(&str) -> u64) -> Compiler {
+    let open =
+        move || -> Result<Arc<dyn Backend>, Unavailable> { Ok(Arc::new(FakeDriverImages(parameter_bytes))) };
+    Compiler::with(Box::new(open), None)
+}
+
 fn without_nvrtc(store: Option<Store>) -> Compiler {
     let open = || Err(Unavailable { what: "NVRTC".into(), why: "this is a test".into(), hint: "none" });
     Compiler::with(Box::new(open), store)

@@ -1,0 +1,171 @@
+//! What the host does around the kernels, on a driver in host memory, where kernels do nothing.
+
+use fake_cuda::Fake;
+use warpway_core::gpu::{FailureCode, WaitKind};
+
+use super::pair::CANARIES;
+use super::{Directions, Flight, Message, Mover, Pair, Transfer};
+use crate::driver::Driver;
+
+use crate::handle::{ErrorRecord, HostControl};
+use crate::jit::tests::for_fake_driver;
+use crate::memory::{copy_to_host, fill};
+
+const BYTES: u64 = 4 << 20;
+
+/// What the kernels of each name are given, as `parameters.rs` says.
+fn parameter_bytes(symbol: &str) -> u64 {
+    match symbol {
+        "gate" => 32,
+        "fill_pattern" | "check_pattern" => 40,
+        "bulk_put" => 40,
+        name if name.starts_with("channel") => 112,
+        name if name.starts_with("plain_bulk") => 40,
+        name if name.starts_with("plain") => 24,
+        name if name.starts_with("flight") => 40 + 7 * 8 + 8,
+        _ => 0,
+    }
+}
+
+fn open(settings: &str) -> (Fake, Pair) {
+    let fake = Fake::open();
+    fake.set(settings);
+    let driver = Driver::open(fake.path()).unwrap();
+    let pair = Pair::open(&driver, &for_fake_driver(parameter_bytes), [0, 1], BYTES).unwrap();
+    (fake, pair)
+}
+
+#[test]
+fn transfers_are_warmed_up_then_gated_then_checked() {
+    let (fake, pair) = open("devices=2,peers=all,arch=90,sms=132");
+    for (mover, kernel, shared) in [
+        (Mover::ChannelPut { guarded: true }, "channel_put_Guard__Poison_", 0),
+        (Mover::PlainPull(3), "plain_parts_8_", 0),
+        (Mover::BulkPut, "bulk_put", 98_432),
+        (Mover::PlainBulk(1), "plain_bulk_32768__6__3_", 196_656),
+    ] {
+        let transfer = Transfer { mover, bytes: BYTES, blocks: 8, directions: Directions::Both };
+        let ready = pair.transfer(transfer).unwrap();
+        fake.launches();
+        let measured = ready.run().unwrap();
+        assert_eq!((measured.wrong, ready.bytes()), (0, BYTES));
+        let launches = fake.launches();
+        for device in [0, 1] {
+            let own: Vec<_> = launches.iter().filter(|launch| launch.device == device).collect();
+            let names: Vec<&str> = own.iter().map(|launch| launch.function.as_str()).collect();
+            // 100 passes twice, the second time behind the gate.
+            assert_eq!(names.len(), 203, "{mover}");
+            assert_eq!(
+                (names[0], names[101], names[202]),
+                ("fill_pattern", "gate", "check_pattern"),
+                "{mover}"
+            );
+            let moving = own[1..101].iter().chain(&own[102..202]);
+            assert!(moving.clone().all(|launch| launch.function == kernel), "{mover}: {names:?}");
+            assert!(moving.clone().all(|launch| (launch.grid[0], launch.shared) == (8, shared)), "{mover}");
+        }
+    }
+    drop(pair);
+    assert_eq!(fake.live().total(), 0);
+}
+
+#[test]
+fn one_direction_leaves_the_other_gpu_alone() {
+    let (fake, pair) = open("devices=2,peers=all,arch=90");
+    for (mover, checks) in [(Mover::ChannelPut { guarded: false }, 1), (Mover::ChannelGet, 0)] {
+        let transfer = Transfer { mover, bytes: 64, blocks: 8, directions: Directions::One };
+        let ready = pair.transfer(transfer).unwrap();
+        fake.launches();
+        ready.run().unwrap();
+        let launches = fake.launches();
+        let of = |name: &str| -> Vec<u32> {
+            let found = launches.iter().filter(|launch| launch.function.contains(name));
+            found.map(|launch| launch.device).collect()
+        };
+        assert!(of("channel").iter().all(|device| *device == 0));
+        assert_eq!(of("gate"), [0]);
+        // Where the bytes have arrived.
+        assert_eq!(of("check_pattern"), [checks], "{mover}");
+    }
+}
+
+#[test]
+fn the_copy_engine_fills_the_destinations_and_nothing_behind_them() {
+    let (fake, pair) = open("devices=2,peers=all,arch=90");
+    for (mover, directions, filled) in [
+        (Mover::CopyPush, Directions::Both, [true, true]),
+        (Mover::CopyPull, Directions::Both, [true, true]),
+        (Mover::CopyPush, Directions::One, [false, true]),
+        (Mover::CopyPull, Directions::One, [true, false]),
+    ] {
+        for (side, value) in pair.sides.iter().zip([0x11, 0x22]) {
+            // SAFETY: all of a buffer of ours.
+            unsafe { fill(&side.stream, side.source.address(), value, BYTES).unwrap() };
+        }
+        let bytes = BYTES - 16;
+        pair.transfer(Transfer { mover, bytes, blocks: 0, directions }).unwrap().run().unwrap();
+        for (at, side) in pair.sides.iter().enumerate() {
+            let mut words = vec![0u64; (bytes / 8 + CANARIES) as usize];
+            // SAFETY: the destination has so many words; synchronised below.
+            unsafe { copy_to_host(&side.stream, &mut words, side.destination.address()).unwrap() };
+            pair.synchronize().unwrap();
+            let (moved, behind) = words.split_at((bytes / 8) as usize);
+            let expected =
+                if filled[at] { [0x2222_2222_2222_2222, 0x1111_1111_1111_1111][at] } else { u64::MAX };
+            assert!(moved.iter().all(|word| *word == expected), "{mover} {directions} {at}: {:#x}", moved[0]);
+            assert!(behind.iter().all(|word| *word == u64::MAX), "{mover} {directions} {at}");
+        }
+    }
+    drop(fake);
+}
+
+/// Kernels that do nothing complete no round and raise no counter: all of that is missing on both sides.
+#[test]
+fn rounds_that_are_missing_are_counted() {
+    let (fake, pair) = open("devices=2,peers=all,arch=90");
+    let flight = |message| Flight { message, guarded: message == Message::Signal, bounded: true };
+    assert_eq!(pair.flight(flight(Message::Line), 10).unwrap().wrong, 2 * 74);
+    assert_eq!(pair.flight(flight(Message::Signal), 10).unwrap().wrong, 2 * 74 + 2 * 74);
+    let launches = fake.launches();
+    let shapes: Vec<_> = launches.iter().map(|launch| (launch.device, launch.block[0])).collect();
+    assert_eq!(shapes.iter().filter(|shape| shape.1 == 8).count(), 2, "a line has eight lanes: {shapes:?}");
+}
+
+#[test]
+fn what_a_kernel_gave_up_on_is_said_once() {
+    let (_fake, pair) = open("devices=2,peers=all,arch=90");
+    let record = ErrorRecord {
+        code: FailureCode::Timeout.number(),
+        kind: WaitKind::Packet.number(),
+        expected: 5,
+        observed: 4,
+        elapsed_ns: 2_500_000_000,
+        ..ErrorRecord::default()
+    };
+    pair.sides[1].write_host_control(HostControl { record_state: 2, record, ..HostControl::default() });
+    let error = pair.synchronize().unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "measuring: device 1: a kernel gave up: packet timed out after 2.500 s, expected 5, observed 4"
+    );
+    pair.revive().unwrap();
+    pair.synchronize().unwrap();
+}
+
+#[test]
+fn gpus_that_do_not_reach_each_other_are_refused() {
+    let fake = Fake::open();
+    fake.set("devices=2,peers=none,arch=90");
+    let driver = Driver::open(fake.path()).unwrap();
+    let error = Pair::open(&driver, &for_fake_driver(parameter_bytes), [0, 1], BYTES).unwrap_err();
+    assert_eq!(error.id(), "gpu.device");
+    assert!(error.to_string().contains("no peer access"), "{error}");
+    assert_eq!(fake.live().total(), 0);
+    // A device reaches itself.
+    let pair = Pair::open(&driver, &for_fake_driver(parameter_bytes), [1, 1], BYTES).unwrap();
+    let transfer =
+        Transfer { mover: Mover::ChannelGet, bytes: 1 << 20, blocks: 8, directions: Directions::Both };
+    assert_eq!(pair.transfer(transfer).unwrap().run().unwrap().wrong, 0);
+    drop(pair);
+    assert_eq!(fake.live().total(), 0);
+}
