@@ -4,13 +4,16 @@ use std::fmt;
 
 use warpway_core::Result;
 
-use super::pair::{Pair, word};
+use super::pair::{Pair, Times, word};
 use super::parameters::FlightArguments;
 use super::programs::{self, Source};
 use crate::module::LaunchShape;
 
 /// Rounds before the clock starts: the second kernel starts later than the first.
 const WARM_UP: u64 = 64;
+
+/// Places in memory of one run.
+const PLACES: u64 = 16;
 
 /// What crosses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,28 +97,32 @@ impl Flight {
     }
 }
 
-/// One run of a ping-pong.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct FlightTime {
-    /// Microseconds of one way: half a round, mean of all rounds.
-    pub us: f64,
-    /// Payloads that were not what had been sent, and rounds that are missing.
-    pub wrong: u64,
-}
-
 impl Pair {
-    /// Sends a message back and forth.
+    /// Sends a message back and forth, `rounds` times at each of several places in memory: distances on a GPU differ. A
+    /// sample is one way, half a round, at one place.
     ///
     /// # Errors
     /// `gpu.device` if a wait gave up, `gpu.timeout`, `gpu.driver`, `gpu.compile`.
-    pub fn flight(&self, flight: Flight, rounds: u64) -> Result<FlightTime> {
+    pub fn flight(&self, flight: Flight, rounds: u64) -> Result<Times> {
         self.clear_words()?;
+        let mut times = Times::default();
+        for place in (0..PLACES).map(word::place) {
+            self.launch_flight(flight, rounds, place)?;
+            self.synchronize()?;
+            let [elapsed_ns] = self.sides[0].read(place + word::RESULT)?;
+            times.us.push(elapsed_ns as f64 / 1e3 / (2 * rounds.max(1)) as f64);
+            times.wrong += self.wrong_of_flight(flight, rounds, place)?;
+        }
+        Ok(times)
+    }
+
+    fn launch_flight(&self, flight: Flight, rounds: u64, place: u64) -> Result<()> {
         let shape = LaunchShape::new(1, if flight.message == Message::Line { 8 } else { 1 });
         for at in [0, 1] {
             let kernel = self.kernel(at, Source::Flight, &flight.kernel())?;
-            let (here, there) = (self.sides[at].words.address(), self.sides[1 - at].words.address());
+            let [here, there] = [at, 1 - at].map(|at| self.sides[at].words.address() + place);
             let arguments = FlightArguments {
-                semaphore: self.semaphore(at),
+                semaphore: self.semaphore(at, place),
                 flag: here + word::FLAG,
                 remote_flag: there + word::FLAG,
                 slot: here + word::SLOT,
@@ -126,19 +133,21 @@ impl Pair {
                 begins: u32::from(at == 0),
                 reserved: 0,
             };
-            // SAFETY: the kernel's parameters; the words of both sides live as long as the pair, which waits below.
+            // SAFETY: the kernel's parameters; the words of both sides live as long as the pair.
             unsafe { self.sides[at].launch(&kernel, shape, &(arguments,))? };
         }
-        self.synchronize()?;
+        Ok(())
+    }
+
+    fn wrong_of_flight(&self, flight: Flight, rounds: u64, place: u64) -> Result<u64> {
+        let all = WARM_UP + rounds;
+        let awaited = if flight.message.is_guarded() { all } else { 0 };
         let mut wrong = 0;
-        let mut us = 0.0;
-        for at in [1, 0] {
-            let [elapsed_ns, mismatches, completed] = self.sides[at].read(word::RESULT)?;
-            let [signals] = self.sides[at].read(word::TOKEN)?;
-            let awaited = if flight.message.is_guarded() { WARM_UP + rounds } else { 0 };
-            wrong += mismatches + (WARM_UP + rounds).abs_diff(completed) + awaited.abs_diff(signals);
-            us = elapsed_ns as f64 / 1e3 / (2 * rounds.max(1)) as f64;
+        for side in &self.sides {
+            let [_, mismatches, completed] = side.read(place + word::RESULT)?;
+            let [signals] = side.read(place + word::TOKEN)?;
+            wrong += mismatches + all.abs_diff(completed) + awaited.abs_diff(signals);
         }
-        Ok(FlightTime { us, wrong })
+        Ok(wrong)
     }
 }

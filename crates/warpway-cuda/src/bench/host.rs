@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use warpway_core::Result;
 use warpway_core::gpu::GpuError;
 
-use super::pair::{MOST_ROUNDS, Pair, RING, Side, pinned, word};
+use super::pair::{MOST_ROUNDS, Pair, RING, Side, Times, pinned, word};
 use super::parameters::{Echo, Pushes, Stamps};
 use super::programs::Source;
 use crate::handle::FifoHandle;
@@ -80,22 +80,13 @@ impl fmt::Display for Way {
     }
 }
 
-/// Times of single rounds.
-#[derive(Debug, Clone, PartialEq)]
-pub struct HostTimes {
-    /// Microseconds, in the order of the rounds.
-    pub us: Vec<f64>,
-    /// Requests and words that were not what they should be.
-    pub wrong: u64,
-}
-
 impl Pair {
     /// From a kernel's store to pinned memory until the host sees it, one way: the kernel sends the host's own clock back,
     /// which it has just read; half of that read is taken off.
     ///
     /// # Errors
     /// As [`raise`](Self::raise).
-    pub fn to_host(&self, rounds: u64) -> Result<HostTimes> {
+    pub fn to_host(&self, rounds: u64) -> Result<Times> {
         let rounds = self.start(rounds)?;
         let side = &self.sides[0];
         let words = side.words.address();
@@ -137,7 +128,7 @@ impl Pair {
         self.synchronize()?;
         let [_, read_ns] = side.read(word::RESULT)?;
         let half_read = read_ns as f64 / 2e3 / rounds as f64;
-        Ok(HostTimes { us: us.into_iter().map(|us| us - half_read).collect(), wrong: 0 })
+        Ok(Times { us: us.into_iter().map(|us| us - half_read).collect(), wrong: 0 })
     }
 
     /// From one request to the next: a kernel pushes, the host takes the request from the ring and answers by a store to
@@ -145,7 +136,7 @@ impl Pair {
     ///
     /// # Errors
     /// As [`raise`](Self::raise).
-    pub fn push(&self, rounds: u64) -> Result<HostTimes> {
+    pub fn push(&self, rounds: u64) -> Result<Times> {
         let rounds = self.start(rounds)?;
         let side = &self.sides[0];
         self.launch_pushes(side.pinned.address() + pinned::INBOUND, rounds)?;
@@ -160,7 +151,7 @@ impl Pair {
     ///
     /// # Errors
     /// As [`raise`](Self::raise).
-    pub fn relay(&self, way: Way, rounds: u64) -> Result<HostTimes> {
+    pub fn relay(&self, way: Way, rounds: u64) -> Result<Times> {
         let rounds = self.start(rounds)?;
         self.launch_echo(way, self.sides[0].words.address() + word::FLAG, rounds)?;
         self.launch_pushes(self.sides[0].words.address() + word::FLAG, rounds)?;
@@ -174,7 +165,7 @@ impl Pair {
     /// # Errors
     /// `gpu.driver` for a way that the driver refuses, `gpu.device` or `gpu.timeout` for a word that does not come. Then
     /// [`revive`](Self::revive) before the next measurement.
-    pub fn raise(&self, way: Way, rounds: u64) -> Result<HostTimes> {
+    pub fn raise(&self, way: Way, rounds: u64) -> Result<Times> {
         let rounds = self.start(rounds)?;
         let side = &self.sides[1];
         self.launch_echo(way, side.pinned.address() + pinned::REPLY, rounds)?;
@@ -188,7 +179,7 @@ impl Pair {
             us.push(begin.elapsed().as_secs_f64() * 1e6);
         }
         self.synchronize()?;
-        Ok(HostTimes { us, wrong: self.missing(way, rounds)? })
+        Ok(Times { us, wrong: self.missing(way, rounds)? })
     }
 
     /// Everything back to zero.
@@ -262,9 +253,9 @@ impl Pair {
     }
 
     /// Takes the requests of `push_and_wait` one by one; times are those from one to the next.
-    fn requests(&self, rounds: u64, mut then: impl FnMut(u64) -> Result<()>) -> Result<HostTimes> {
+    fn requests(&self, rounds: u64, mut then: impl FnMut(u64) -> Result<()>) -> Result<Times> {
         let side = &self.sides[0];
-        let mut times = HostTimes { us: Vec::with_capacity(rounds as usize), wrong: 0 };
+        let mut times = Times { us: Vec::with_capacity(rounds as usize), wrong: 0 };
         let mut before: Option<Instant> = None;
         for round in 1..=rounds {
             let taken = self.take_request(side, round);

@@ -22,8 +22,8 @@ mod transfer;
 #[cfg(test)]
 mod tests;
 
-pub use flight::{Flight, FlightTime, Message};
-pub use host::{HostTimes, Way};
-pub use pair::Pair;
+pub use flight::{Flight, Message};
+pub use host::Way;
+pub use pair::{Pair, Times};
 pub use programs::programs;
 pub use transfer::{Directions, Measured, Mover, Transfer, Transferring};

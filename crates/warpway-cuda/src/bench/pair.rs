@@ -41,10 +41,17 @@ pub(super) mod word {
     pub(in crate::bench) const CACHED_TAIL: u64 = 392;
     /// Where small puts go.
     pub(in crate::bench) const PAYLOAD: u64 = 448;
+    /// One place; the memory has room for many, since some lie nearer to a multiprocessor than others.
+    const PLACE: u64 = 512;
     /// Everything before is set to zero before each measurement.
-    pub(in crate::bench) const CLEARED: u64 = 512;
+    pub(in crate::bench) const CLEARED: u64 = 1 << 20;
     /// The numbers from 1 on, to be copied.
-    pub(in crate::bench) const NUMBERS: u64 = 4096;
+    pub(in crate::bench) const NUMBERS: u64 = CLEARED;
+
+    /// Where the words of the n-th place begin: far from each other, and not at a regular distance of a power of two.
+    pub(in crate::bench) fn place(n: u64) -> u64 {
+        n * 37 % (CLEARED / PLACE) * PLACE
+    }
 }
 
 /// Offsets in the pinned memory of a side.
@@ -64,6 +71,15 @@ pub(super) mod pinned {
 pub(super) const RING: u64 = 128;
 /// The most rounds of a measurement with the host: so many numbers are laid ready.
 pub(super) const MOST_ROUNDS: u64 = 4096;
+
+/// Samples of one run.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Times {
+    /// Microseconds, in the order in which they were taken.
+    pub us: Vec<f64>,
+    /// Requests, payloads and words that were not what they should be, and those that are missing.
+    pub wrong: u64,
+}
 
 /// Two GPUs, with a source and a destination buffer on each. For one thread.
 #[derive(Debug)]
@@ -164,9 +180,9 @@ impl Pair {
         Ok(module.kernel(image.symbol(expression).unwrap_or(expression))?)
     }
 
-    /// The semaphore between the sides, as `side` sees it. Without a control block nothing guards its calls.
-    pub(super) fn semaphore(&self, side: usize) -> MemoryDevice2DeviceSemaphoreHandle {
-        let (here, there) = (self.sides[side].words.address(), self.sides[1 - side].words.address());
+    /// The semaphore between the sides at a place, as `side` sees it.
+    pub(super) fn semaphore(&self, side: usize, place: u64) -> MemoryDevice2DeviceSemaphoreHandle {
+        let [here, there] = [side, 1 - side].map(|at| self.sides[at].words.address() + place);
         MemoryDevice2DeviceSemaphoreHandle {
             inbound: here + word::TOKEN,
             remote_inbound: there + word::TOKEN,

@@ -124,11 +124,17 @@ fn the_copy_engine_fills_the_destinations_and_nothing_behind_them() {
 fn rounds_that_are_missing_are_counted() {
     let (fake, pair) = open("devices=2,peers=all,arch=90");
     let flight = |message| Flight { message, guarded: message == Message::Signal, bounded: true };
-    assert_eq!(pair.flight(flight(Message::Line), 10).unwrap().wrong, 2 * 74);
-    assert_eq!(pair.flight(flight(Message::Signal), 10).unwrap().wrong, 2 * 74 + 2 * 74);
+    assert_eq!(pair.flight(flight(Message::Line), 10).unwrap().wrong, 16 * 2 * 74);
+    let times = pair.flight(flight(Message::Signal), 10).unwrap();
+    assert_eq!((times.wrong, times.us), (16 * (2 * 74 + 2 * 74), vec![0.0; 16]));
     let launches = fake.launches();
+    // The flag is the sixth word of the arguments: a place of its own each time, the same for both kinds.
+    let flag = |launch: &fake_cuda::Launch| u64::from_le_bytes(launch.arguments[40..48].try_into().unwrap());
+    let flags: Vec<u64> = launches.iter().filter(|launch| launch.device == 0).map(flag).collect();
+    let distinct: std::collections::BTreeSet<&u64> = flags.iter().collect();
+    assert_eq!((flags.len(), distinct.len(), &flags[..16]), (32, 16, &flags[16..]));
     let shapes: Vec<_> = launches.iter().map(|launch| (launch.device, launch.block[0])).collect();
-    assert_eq!(shapes.iter().filter(|shape| shape.1 == 8).count(), 2, "a line has eight lanes: {shapes:?}");
+    assert_eq!(shapes.iter().filter(|shape| shape.1 == 8).count(), 32, "a line has eight lanes: {shapes:?}");
 }
 
 #[test]

@@ -293,7 +293,7 @@ impl Transferring<'_> {
         let (src, dst) =
             if pulls { (&here.destination, &there.source) } else { (&here.source, &there.destination) };
         MemoryChannelDeviceHandle {
-            semaphore: self.pair.semaphore(at),
+            semaphore: self.pair.semaphore(at, 0),
             dst: dst.address(),
             dst_bytes: dst.bytes(),
             src: src.address(),

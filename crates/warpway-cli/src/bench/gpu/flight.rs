@@ -7,8 +7,8 @@ use super::figure::{Figure, Target, Unit};
 use super::report::{Report, size};
 use super::turns::{self, Contestant, Run, Series};
 
-/// Rounds of a ping-pong.
-const ROUNDS: u64 = 2000;
+/// Rounds of a ping-pong at one place in memory.
+pub(super) const ROUNDS: u64 = 250;
 /// What the target of packets asks.
 const PACKET_US: f64 = 0.65;
 /// Of an ordered signal and wait.
@@ -102,12 +102,8 @@ fn pairs<'s>(flights: &'s [Flight], series: &'s [Series]) -> impl Iterator<Item 
 }
 
 fn measure(pair: &Pair, rounds: u32, flights: &[Flight]) -> Vec<Series> {
-    let contestant = |&flight: &Flight| {
-        Contestant::new(name(flight), move || {
-            let time = pair.flight(flight, ROUNDS)?;
-            Ok(Run { samples: vec![time.us], wrong: time.wrong })
-        })
-    };
+    let contestant =
+        |&flight: &Flight| Contestant::new(name(flight), move || Ok(pair.flight(flight, ROUNDS)?.into()));
     turns::take(pair, rounds, flights.iter().map(contestant).collect())
 }
 

@@ -1,16 +1,14 @@
 //! From a kernel to the host and back, and which way to raise a peer's word is the fastest.
 
-use warpway_cuda::bench::{Flight, HostTimes, Message, Pair, Way};
+use warpway_cuda::bench::{Flight, Message, Pair, Way};
 
 use super::Arguments;
 use super::figure::{Figure, Unit};
 use super::report::Report;
-use super::turns::{self, Contestant, Run, Series};
+use super::turns::{self, Contestant, Series};
 
 /// Requests of one run.
 const REQUESTS: u64 = 1000;
-/// Rounds of the ping-pong whose time is taken off.
-const ROUNDS: u64 = 2000;
 
 pub(super) fn run(pair: &Pair, arguments: &Arguments, report: &mut Report) {
     report.begin("fifo");
@@ -22,8 +20,7 @@ pub(super) fn run(pair: &Pair, arguments: &Arguments, report: &mut Report) {
             Ok(pair.push(requests)?.into())
         }),
         Contestant::new("release-acquire flag over the link", move || {
-            let time = pair.flight(flag, ROUNDS)?;
-            Ok(Run { samples: vec![time.us], wrong: time.wrong })
+            Ok(pair.flight(flag, super::flight::ROUNDS)?.into())
         }),
     ];
     let (safe, doubtful): (Vec<Way>, Vec<Way>) = Way::ALL.into_iter().partition(|way| !writes_to_peer(*way));
@@ -81,12 +78,6 @@ fn less(whole: &Series, part: &Series, name: String) -> Series {
         // Said once.
         wrong: 0,
         failed: whole.failed.clone().or_else(|| part.failed.clone()),
-    }
-}
-
-impl From<HostTimes> for Run {
-    fn from(times: HostTimes) -> Self {
-        Self { samples: times.us, wrong: times.wrong }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Contestants in turns, and what is kept of their samples.
 
-use warpway_cuda::bench::Pair;
+use warpway_cuda::bench::{Pair, Times};
 
 /// One of those that are compared: a name, and a run that gives samples and the number of wrong words.
 pub(super) struct Contestant<'c> {
@@ -12,6 +12,12 @@ pub(super) struct Contestant<'c> {
 pub(super) struct Run {
     pub(super) samples: Vec<f64>,
     pub(super) wrong: u64,
+}
+
+impl From<Times> for Run {
+    fn from(times: Times) -> Self {
+        Self { samples: times.us, wrong: times.wrong }
+    }
 }
 
 impl<'c> Contestant<'c> {
