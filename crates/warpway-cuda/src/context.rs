@@ -171,6 +171,11 @@ impl Context {
         &self.0.ledger
     }
 
+    /// Whether streams write 64-bit words by themselves.
+    pub(crate) fn writes_words(&self) -> bool {
+        self.driver().table().cuStreamWriteValue64.is_some() && self.info().stream_words
+    }
+
     /// For messages: what is being done, where.
     pub(crate) fn doing(&self, what: impl fmt::Display) -> String {
         format!("{what} (device {})", self.ordinal())

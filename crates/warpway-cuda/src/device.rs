@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use warpway_core::gpu::GpuError;
 use warpway_cuda_sys::driver_types::{
-    CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+    CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
+    CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
@@ -85,6 +86,8 @@ pub struct GpuInfo {
     pub exports_fabric: bool,
     /// The hardware has multicast. Says nothing of whether it may be used.
     pub multicast: bool,
+    /// Streams write 64-bit words by themselves.
+    pub stream_words: bool,
     /// Kernels may use registered host memory by its host address.
     pub host_addresses: bool,
 }
@@ -161,6 +164,7 @@ impl Driver {
                 && flag(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)?,
             exports_fabric: newer(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED),
             multicast: newer(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED),
+            stream_words: newer(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS),
             host_addresses: flag(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM)?,
         })
     }

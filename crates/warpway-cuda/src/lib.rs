@@ -20,14 +20,17 @@
 //! | `module.rs`, `arguments.rs` | kernels and how they are launched |
 //! | `jit/` | kernels compiled by NVRTC, kept in memory and on disk |
 //! | `proxy/` | port channels: the ring that kernels fill, the proxy's thread, device handles |
+//! | `engine/` | the transport between ranks on GPUs of one host |
 //! | `memory/` | allocations that can be exported, pinned memory, pointers of other libraries |
 //! | `bench/` | measurements between two GPUs, each beside its plain form |
 
 mod arguments;
 pub mod bench;
+mod capture;
 mod context;
 mod device;
 mod driver;
+mod engine;
 mod event;
 mod graph;
 mod handle;
@@ -43,6 +46,7 @@ pub use arguments::Arguments;
 pub use context::{Context, Entered};
 pub use device::{Architecture, GpuInfo, PciAddress, PeerLink};
 pub use driver::Driver;
+pub use engine::{CudaEngine, DeviceChoice, GpuTokens, Gpus, WordForm};
 pub use event::Event;
 pub use graph::Graph;
 pub use handle::{

@@ -45,6 +45,30 @@ pub unsafe fn copy_from_host<T: Copy>(
     context.driver().check(what, "cuMemcpyHtoDAsync", result)
 }
 
+/// Copies bytes of the host to a device, pinned or not; where they are not, the driver has read them when the call returns.
+///
+/// # Errors
+/// `gpu.driver`.
+///
+/// # Safety
+/// As [`copy`]; others may write the source meanwhile, of which the device then sees some mixture.
+pub(crate) unsafe fn copy_from_pageable(
+    stream: &Stream,
+    destination: u64,
+    source: u64,
+    bytes: u64,
+) -> Result<(), GpuError> {
+    let context = stream.context();
+    let _entered = context.enter()?;
+    let at = std::ptr::with_exposed_provenance(source as usize);
+    // SAFETY: the caller answers for the ranges.
+    let result = unsafe {
+        (context.driver().table().cuMemcpyHtoDAsync)(destination, at, bytes as usize, stream.raw())
+    };
+    let what = context.doing(format_args!("copying {bytes} bytes to the device"));
+    context.driver().check(what, "cuMemcpyHtoDAsync", result)
+}
+
 /// Copies plain values from a device; they are there when the stream has been synchronised.
 ///
 /// # Errors

@@ -5,17 +5,16 @@ use std::os::fd::OwnedFd;
 
 use warpway_core::Result;
 use warpway_core::gpu::GpuError;
-use warpway_core::memory::MemoryError;
+use warpway_core::memory::{IPC_HANDLE_BYTES, MemoryError};
 use warpway_core::transport::Transport;
 use warpway_cuda_sys::driver_types::{
     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEMORYTYPE_DEVICE,
-    CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-    CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUDA_ERROR_INVALID_VALUE, CUdeviceptr, CUipcMemHandle,
-    CUpointer_attribute_enum,
+    CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+    CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUDA_ERROR_INVALID_VALUE, CUdeviceptr,
+    CUipcMemHandle, CUpointer_attribute_enum,
 };
 
-use super::import::IPC_HANDLE_BYTES;
 use super::mapping::Physical;
 use crate::context::Context;
 use crate::driver::Driver;
@@ -40,6 +39,8 @@ pub struct Foreign {
     pub bytes: u64,
     /// Ordinal of its device.
     pub device: i32,
+    /// The driver's number of it, never used again in this process.
+    pub id: u64,
     /// How it can be exported.
     pub kind: ForeignKind,
 }
@@ -81,7 +82,9 @@ impl Foreign {
                 "its allocator made it for this process only (a memory pool, or expandable segments); stage it",
             )
         };
-        Ok(Self { base, bytes, device, kind })
+        let id = attribute::<u64>(driver, address, CU_POINTER_ATTRIBUTE_BUFFER_ID)?;
+        let id = id.ok_or_else(|| invalid("the driver has no number for it"))?;
+        Ok(Self { base, bytes, device, id, kind })
     }
 
     /// A descriptor of the allocation, for other processes.

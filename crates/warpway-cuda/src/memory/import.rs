@@ -4,17 +4,14 @@ use std::any::Any;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use warpway_core::Result;
-use warpway_core::memory::{MemoryError, Region};
+use warpway_core::memory::{IPC_HANDLE_BYTES, MemoryError, Region};
 use warpway_cuda_sys::driver_types::{CUdeviceptr, CUipcMemHandle};
 
 use super::mapping::{Mapping, Physical};
 use crate::context::Context;
-
-/// Bytes of a CUDA IPC handle.
-pub const IPC_HANDLE_BYTES: usize = 64;
 
 /// Makes peers' memory reachable as soon as it is opened; the only flag there is.
 const LAZY_PEER_ACCESS: u32 = 1;
@@ -70,6 +67,11 @@ impl ImportedMemory {
         Ok(imported)
     }
 
+    /// Does not keep the mapping.
+    pub(crate) fn downgrade(&self) -> WeakImport {
+        WeakImport(Arc::downgrade(&self.0))
+    }
+
     /// First byte here.
     pub fn address(&self) -> u64 {
         match &*self.0 {
@@ -110,6 +112,15 @@ impl ImportedMemory {
         // SAFETY: the keeper owns the mapping, inside of which the range lies (checked above).
         let region = unsafe { Region::new(address, size, self.context().device(), None, Some(keeper)) };
         Ok(region?)
+    }
+}
+
+/// A mapping that may be gone.
+pub(crate) struct WeakImport(Weak<Imported>);
+
+impl WeakImport {
+    pub(crate) fn upgrade(&self) -> Option<ImportedMemory> {
+        self.0.upgrade().map(ImportedMemory)
     }
 }
 

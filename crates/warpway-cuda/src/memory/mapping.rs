@@ -210,6 +210,16 @@ impl Drop for Mapping {
     }
 }
 
+/// Lets kernels of `accessor` touch memory that is mapped at an address of this process, whoever mapped it there.
+pub(crate) fn open_to(accessor: &Context, address: u64, bytes: u64) -> Result<()> {
+    let set_access = optional!(accessor, cuMemSetAccess)?;
+    let access = CUmemAccessDesc { location: location(accessor), flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    // SAFETY: reads one description; the driver checks the range.
+    let result = unsafe { set_access(address, bytes as usize, &raw const access, 1) };
+    let what = accessor.doing(format_args!("reaching {bytes} bytes at {address:#x}"));
+    Ok(accessor.driver().check(what, "cuMemSetAccess", result)?)
+}
+
 fn location(context: &Context) -> CUmemLocation {
     CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: context.ordinal() }
 }

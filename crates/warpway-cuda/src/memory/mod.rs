@@ -18,9 +18,13 @@ mod import;
 mod mapping;
 mod pinned;
 
+pub(crate) use copy::copy_from_pageable;
 pub use copy::{copy, copy_from_host, copy_to_host, fill, write_word};
 pub use device::DeviceMemory;
 pub use export_kinds::ExportKinds;
 pub use foreign::{Foreign, ForeignKind};
-pub use import::{IPC_HANDLE_BYTES, ImportedMemory};
+pub use import::ImportedMemory;
+pub(crate) use import::WeakImport;
+pub(crate) use mapping::open_to;
 pub use pinned::PinnedMemory;
+pub use warpway_core::memory::IPC_HANDLE_BYTES;

@@ -19,6 +19,8 @@ pub(super) struct Config {
     pub(super) descriptors: bool,
     /// `fabric=yes`: the attribute says that fabric handles exist. Exports of them still fail.
     pub(super) fabric: bool,
+    /// `words=no`: streams do not write 64-bit words by themselves.
+    pub(super) words: bool,
     /// `multicast=yes`: the attribute says so; nothing else does.
     pub(super) multicast: bool,
 }
@@ -41,6 +43,7 @@ impl Default for Config {
             multiprocessors: 132,
             descriptors: true,
             fabric: false,
+            words: true,
             multicast: false,
         }
     }
@@ -94,6 +97,7 @@ impl Config {
             "version" => self.version = value.parse().ok()?,
             "sms" => self.multiprocessors = value.parse().ok()?,
             "descriptors" => self.descriptors = yes()?,
+            "words" => self.words = yes()?,
             "fabric" => self.fabric = yes()?,
             "multicast" => self.multicast = yes()?,
             _ => return None,

@@ -69,6 +69,9 @@ driver_functions! {
         }
         let mut state = state();
         let stream = state.stream(stream)?;
+        if !state.config.words {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         alive(&state, stream, to, 8)?;
         state.submit(stream, copies(to, Source::Taken(Arc::from(value.to_ne_bytes())), 8))
     }

@@ -107,6 +107,7 @@ fn attribute_of(config: &Config, number: u32, attribute: CUdevice_attribute_enum
         CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => 16 + number as c_int,
         CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED => c_int::from(config.descriptors),
         CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED => c_int::from(config.fabric),
+        CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS => c_int::from(config.words),
         CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED => c_int::from(config.multicast),
         CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY
         | CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS

@@ -1,0 +1,61 @@
+//! How a region of a device is made known to other processes.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, Weak};
+
+use warpway_core::Result;
+use warpway_core::memory::{GpuExport, GpuPlacement, MemoryError, Region};
+use warpway_core::transport::Transport;
+
+use super::gpus::Shared;
+use crate::context::lock;
+use crate::memory::{Foreign, ForeignKind};
+
+/// Descriptors of allocations that other libraries made, by the driver's number of the allocation, while some
+/// registration has them: peers know an allocation by its descriptor.
+#[derive(Default)]
+pub(crate) struct Exports(Mutex<HashMap<u64, Weak<OwnedFd>>>);
+
+/// Where a region lies, and how peers open the allocation.
+pub(super) fn place(device: &Shared, region: &Region) -> Result<GpuPlacement> {
+    let context = &device.context;
+    let device_uuid = context.info().uuid;
+    if let Some(backing) = region.backing() {
+        return Ok(GpuPlacement {
+            device_uuid,
+            offset: backing.offset,
+            allocation_size: backing.allocation_size,
+            descriptor: Some(Arc::clone(&backing.descriptor)),
+            export: None,
+        });
+    }
+    let (address, size) = (region.address().as_ptr() as u64, region.size());
+    let found = Foreign::find(context, address, size)?;
+    if found.device != context.ordinal() {
+        let why = "the driver says it is on another GPU than its registration does";
+        return Err(MemoryError::NotExportable { address, size, transport: Transport::CudaIpc, why }.into());
+    }
+    let (descriptor, export) = match found.kind {
+        ForeignKind::Descriptor => (Some(device.exports.descriptor(device, &found)?), None),
+        // Another kind than IPC is refused there.
+        ForeignKind::Ipc | ForeignKind::Neither(_) => {
+            (None, Some(GpuExport::Ipc { handle: found.export_ipc(context)?, allocation: found.id }))
+        }
+    };
+    let (offset, allocation_size) = (address - found.base, found.bytes);
+    Ok(GpuPlacement { device_uuid, offset, allocation_size, descriptor, export })
+}
+
+impl Exports {
+    fn descriptor(&self, device: &Shared, found: &Foreign) -> Result<Arc<OwnedFd>> {
+        let mut exported = lock(&self.0);
+        if let Some(known) = exported.get(&found.id).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        exported.retain(|_, weak| weak.strong_count() > 0);
+        let made = Arc::new(found.export_descriptor(&device.context)?);
+        exported.insert(found.id, Arc::downgrade(&made));
+        Ok(made)
+    }
+}
