@@ -46,7 +46,7 @@ pub use arguments::Arguments;
 pub use context::{Context, Entered};
 pub use device::{Architecture, GpuInfo, PciAddress, PeerLink};
 pub use driver::Driver;
-pub use engine::{CudaEngine, DeviceChoice, GpuTokens, Gpus, WordForm};
+pub use engine::{CudaEngine, DeviceChoice, Devices, GpuTokens, WordForm};
 pub use event::Event;
 pub use graph::Graph;
 pub use handle::{

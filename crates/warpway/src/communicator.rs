@@ -13,6 +13,7 @@ use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
 use warpway_core::trace::{DumpConfig, DumpIdentity, DumpService, DumpSource, FlightDump};
 use warpway_core::transport::{Transport, TransportFlags};
 use warpway_core::{Deadline, Error, Result, Timeout};
+use warpway_cuda::CudaEngine;
 use warpway_host::{Block, BlockChannel, BlockSemaphore, HostBuffer, Launcher, PlanExecutor};
 
 use crate::barrier::Barrier;
@@ -36,6 +37,7 @@ struct Inner {
     launcher: Launcher,
     core: Core,
     bootstrap: Arc<TcpBootstrap>,
+    cuda: Option<CudaEngine>,
     context: Context,
 }
 
@@ -53,7 +55,12 @@ impl Communicator {
         context.join_plan(&rendezvous.plan)
     }
 
-    pub(crate) fn on(core: Core, bootstrap: Arc<TcpBootstrap>, context: Context) -> Result<Self> {
+    pub(crate) fn on(
+        core: Core,
+        bootstrap: Arc<TcpBootstrap>,
+        context: Context,
+        cuda: Option<CudaEngine>,
+    ) -> Result<Self> {
         let identity = DumpIdentity {
             job: core.control().job_nonce(),
             scope: core.scope(),
@@ -64,7 +71,15 @@ impl Communicator {
         let source = DumpSource::new(identity, Arc::clone(core.flight_recorder()), Arc::clone(core.health()));
         let dumps = DumpService::start(source, DumpConfig::from(context.config()))?;
         let launcher = Launcher::new(core.waiter().clone()).with_timeout(context.config().device_timeout);
-        Ok(Self(Arc::new(Inner { dumps, executor: OnceLock::new(), launcher, core, bootstrap, context })))
+        Ok(Self(Arc::new(Inner {
+            dumps,
+            executor: OnceLock::new(),
+            launcher,
+            core,
+            bootstrap,
+            cuda,
+            context,
+        })))
     }
 
     /// This rank.
@@ -98,6 +113,12 @@ impl Communicator {
         &self.0.context
     }
 
+    /// The engine of this rank's GPU, which chooses and opens it when it is first used; `None` where `WARPWAY_ENGINE` is
+    /// `host`. Communicators split from one another use the same GPU.
+    pub fn cuda(&self) -> Option<&CudaEngine> {
+        self.0.cuda.as_ref()
+    }
+
     /// What the flight recorder holds now.
     pub fn flight_dump(&self) -> FlightDump {
         self.0.dumps.capture()
@@ -129,7 +150,8 @@ impl Communicator {
     /// `exchange.argument` for other negative colours, or while exchanges are under way.
     pub fn split(&self, color: i32, key: i32) -> Result<Option<Self>> {
         let child = self.0.core.split(color, key, self.setup_deadline())?;
-        child.map(|core| Self::on(core, Arc::clone(&self.0.bootstrap), self.0.context.clone())).transpose()
+        let Inner { bootstrap, context, cuda, .. } = &*self.0;
+        child.map(|core| Self::on(core, Arc::clone(bootstrap), context.clone(), cuda.clone())).transpose()
     }
 
     /// Allocates `len` zeroed elements that every rank can reach by every transport.

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use warpway_core::bootstrap::{Bootstrap, ControlPlane, JoinPlan, ScopeId, TcpBootstrap, UniqueId};
 use warpway_core::communicator::{Communicator as Core, CommunicatorConfig, CommunicatorParts};
-use warpway_core::config::{Config, Environment, Loaded};
+use warpway_core::config::{Config, EngineChoice, Environment, Loaded};
 use warpway_core::engine::Engine;
 use warpway_core::memory::{HostTokens, LocalMemories, Region, TokenMemory};
 use warpway_core::{Error, Result};
+use warpway_cuda::jit::Compiler;
+use warpway_cuda::{CudaEngine, DeviceChoice, Devices};
 use warpway_host::{HostEngine, SharedBuffer};
 use warpway_net::TcpEngine;
 
@@ -25,13 +27,20 @@ pub struct Context(Arc<Inner>);
 struct Inner {
     config: Config,
     host: HostEngine,
+    devices: Devices,
     memories: Arc<LocalMemories>,
 }
 
 impl Context {
-    /// A context without communicators.
+    /// A context without communicators. Nothing of a GPU is opened before it is used.
     pub fn new(config: Config) -> Self {
-        Self(Arc::new(Inner { config, host: HostEngine::new(), memories: Arc::default() }))
+        // What it is asked for has defaults: where to look for the compiler of kernels, and where to keep them.
+        Self::with(config, &Environment::of_process().unwrap_or_default())
+    }
+
+    fn with(config: Config, environment: &Environment) -> Self {
+        let devices = Devices::new(&config.cuda_driver, Compiler::new(&config, environment));
+        Self(Arc::new(Inner { config, host: HostEngine::new(), devices, memories: Arc::default() }))
     }
 
     /// A context with the settings of the process's environment.
@@ -52,7 +61,7 @@ impl Context {
         for notice in &notices {
             notice.log();
         }
-        Ok(Self::new(config))
+        Ok(Self::with(config, environment))
     }
 
     /// The configuration.
@@ -63,6 +72,11 @@ impl Context {
     /// The shared-memory engine, which allocates.
     pub fn host(&self) -> &HostEngine {
         &self.0.host
+    }
+
+    /// The GPUs: driver, contexts and the compiler of kernels, opened when they are first used.
+    pub fn devices(&self) -> &Devices {
+        &self.0.devices
     }
 
     /// Joins with an id that one process made ([`UniqueIdRoot`](crate::UniqueIdRoot)) and handed to all.
@@ -85,11 +99,20 @@ impl Context {
     /// The communicator of all ranks of a bootstrap that has joined. Every rank calls it once.
     ///
     /// # Errors
-    /// If descriptors or threads are exhausted.
+    /// If descriptors or threads are exhausted; without a GPU where `WARPWAY_ENGINE` is `cuda`.
     pub fn join(&self, bootstrap: TcpBootstrap) -> Result<Communicator> {
-        let Inner { config, host, memories } = &*self.0;
+        let Inner { config, host, devices, memories } = &*self.0;
         let control: Arc<dyn ControlPlane> = bootstrap.control();
-        let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(host.clone()), Arc::new(TcpEngine::new())];
+        let mut engines: Vec<Arc<dyn Engine>> = vec![Arc::new(host.clone())];
+        let choice = DeviceChoice { ordinal: config.device, local_rank: local_rank(&*control) };
+        let cuda = (config.engine != EngineChoice::Host).then(|| CudaEngine::new(devices, choice));
+        if let Some(cuda) = &cuda {
+            if config.engine == EngineChoice::Cuda {
+                cuda.context()?;
+            }
+            engines.push(Arc::new(cuda.clone()));
+        }
+        engines.push(Arc::new(TcpEngine::new()));
         let core = Core::new(CommunicatorParts {
             control,
             scope: WORLD,
@@ -97,7 +120,7 @@ impl Context {
             members: (0..bootstrap.n_ranks()).collect(),
             engines,
             token_memory: token_memory(),
-            gpu_token_memory: None,
+            gpu_token_memory: cuda.as_ref().map(|cuda| Arc::new(cuda.tokens()) as Arc<dyn TokenMemory>),
             local_memories: Arc::clone(memories),
             config: CommunicatorConfig {
                 setup_timeout: config.setup_timeout,
@@ -105,8 +128,15 @@ impl Context {
                 ..CommunicatorConfig::default()
             },
         })?;
-        Communicator::on(core, Arc::new(bootstrap), self.clone())
+        Communicator::on(core, Arc::new(bootstrap), self.clone(), cuda)
     }
+}
+
+/// This rank's number among those of its host, which choose their GPUs by it.
+fn local_rank(control: &dyn ControlPlane) -> u32 {
+    let (peers, me) = (control.peers(), control.job_rank() as usize);
+    let host = peers.get(me).map(|me| me.host);
+    peers.iter().take(me).filter(|peer| Some(peer.host) == host).count() as u32
 }
 
 /// Tokens lie in memory that peers can map.

@@ -14,7 +14,7 @@ use warpway_core::trace::Operation;
 use warpway_core::transport::{DeviceKind, Transport};
 use warpway_core::{Error, Result};
 
-use super::gpus::Shared;
+use super::devices::Shared;
 use super::queue::{Kept, Next, Queue};
 use super::word_writer::{WordForm, WordWriter};
 use crate::capture::RelaxedCapture;

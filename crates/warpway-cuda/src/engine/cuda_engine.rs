@@ -17,8 +17,8 @@ use warpway_core::{Error, Result, Unavailable};
 
 use super::adopt::adopt;
 use super::connection::CudaConnection;
+use super::devices::{Devices, Shared};
 use super::exports::place;
-use super::gpus::{Gpus, Shared};
 use super::imports::{AllocationKey, Name};
 use super::tokens::GpuTokens;
 use super::word_writer::WordForm;
@@ -32,7 +32,7 @@ use crate::memory::ImportedMemory;
 pub struct CudaEngine(Arc<Inner>);
 
 struct Inner {
-    gpus: Gpus,
+    devices: Devices,
     choice: DeviceChoice,
     words: WordForm,
     device: Mutex<Option<Arc<Shared>>>,
@@ -51,9 +51,9 @@ pub struct DeviceChoice {
 
 impl CudaEngine {
     /// An engine whose device is chosen when it is first needed.
-    pub fn new(gpus: &Gpus, choice: DeviceChoice) -> Self {
-        let (gpus, words, next) = (gpus.clone(), WordForm::default(), AtomicU64::new(1));
-        Self(Arc::new(Inner { gpus, choice, words, device: Mutex::default(), next }))
+    pub fn new(devices: &Devices, choice: DeviceChoice) -> Self {
+        let (devices, words, next) = (devices.clone(), WordForm::default(), AtomicU64::new(1));
+        Self(Arc::new(Inner { devices, choice, words, device: Mutex::default(), next }))
     }
 
     /// The same engine, and its connections write words in another way. No effect on an engine that has been cloned.
@@ -65,8 +65,8 @@ impl CudaEngine {
     }
 
     /// Driver, compiler and contexts.
-    pub fn gpus(&self) -> &Gpus {
-        &self.0.gpus
+    pub fn devices(&self) -> &Devices {
+        &self.0.devices
     }
 
     /// The context of the rank's device; opens driver and device.
@@ -87,7 +87,7 @@ impl CudaEngine {
         if let Some(device) = &*device {
             return Ok(Arc::clone(device));
         }
-        let driver = self.0.gpus.driver()?;
+        let driver = self.0.devices.driver()?;
         let ordinal = match self.0.choice.ordinal.map(i32::try_from) {
             Some(ordinal) => ordinal.unwrap_or(i32::MAX),
             None => match Context::current_device(&driver)? {
@@ -105,7 +105,7 @@ impl CudaEngine {
                 },
             },
         };
-        Ok(Arc::clone(device.insert(self.0.gpus.shared(ordinal)?)))
+        Ok(Arc::clone(device.insert(self.0.devices.shared(ordinal)?)))
     }
 
     /// Maps the allocation that a record speaks of, or finds it mapped.
@@ -193,9 +193,9 @@ impl Engine for CudaEngine {
         }
         let device = self.device()?;
         let here = device.context.ordinal();
-        let there = self.0.gpus.ordinal_of(&record.device_uuid)?;
+        let there = self.0.devices.ordinal_of(&record.device_uuid)?;
         if let Some(there) = there
-            && !self.0.gpus.driver()?.peer_link(here, there)?.access
+            && !self.0.devices.driver()?.peer_link(here, there)?.access
         {
             return Err(refuse(format!(
                 "GPU {here} has no peer access to GPU {there}; use a port channel by Ethernet, or GPUs with NVLink"
@@ -225,7 +225,7 @@ impl Engine for CudaEngine {
             return Ok(());
         }
         let _relaxed = RelaxedCapture::begin(&device.context)?;
-        adopt(&device.context, &self.0.gpus.context(region.device().id)?, region)
+        adopt(&device.context, &self.0.devices.context(region.device().id)?, region)
     }
 
     fn endpoint(&self, _context: &EngineContext, config: &EndpointConfig) -> Result<Endpoint> {
@@ -275,7 +275,7 @@ impl Engine for CudaEngine {
         let device = self.device()?;
         // Only in this process do the peer's ordinals mean the same devices; elsewhere its memory's UUID will tell.
         if remote.process == local.process && remote.device.kind == DeviceKind::Gpu {
-            let link = self.0.gpus.driver()?.peer_link(device.context.ordinal(), remote.device.id)?;
+            let link = self.0.devices.driver()?.peer_link(device.context.ordinal(), remote.device.id)?;
             if !link.access {
                 return Err(refuse("the two GPUs have no peer access; use Ethernet, or GPUs with NVLink"));
             }

@@ -8,7 +8,7 @@ use warpway_core::Result;
 use warpway_core::memory::{GpuExport, GpuPlacement, MemoryError, Region};
 use warpway_core::transport::Transport;
 
-use super::gpus::Shared;
+use super::devices::Shared;
 use crate::context::lock;
 use crate::memory::{Foreign, ForeignKind};
 

@@ -4,7 +4,7 @@
 //! | file | question it answers |
 //! |---|---|
 //! | `cuda_engine.rs` | what the communicator asks |
-//! | `gpus.rs` | driver, compiler and contexts, opened when they are needed |
+//! | `devices.rs` | driver, compiler and contexts, opened when they are needed |
 //! | `exports.rs` | how a region is made known to peers |
 //! | `imports.rs` | which allocations of peers are mapped |
 //! | `adopt.rs` | memory of other ranks of this process |
@@ -17,8 +17,8 @@
 mod adopt;
 mod connection;
 mod cuda_engine;
+mod devices;
 mod exports;
-mod gpus;
 mod imports;
 mod queue;
 #[cfg(test)]
@@ -28,6 +28,6 @@ mod word_adder;
 mod word_writer;
 
 pub use cuda_engine::{CudaEngine, DeviceChoice};
-pub use gpus::Gpus;
+pub use devices::Devices;
 pub use tokens::GpuTokens;
 pub use word_writer::WordForm;

@@ -17,7 +17,7 @@ use crate::jit::Compiler;
 /// What the communicators of a process share: driver, compiler, and per device its context and what of peers is mapped
 /// there. Nothing is opened before it is needed. Cheap to clone; the last clone gives everything back.
 #[derive(Clone)]
-pub struct Gpus(Arc<Inner>);
+pub struct Devices(Arc<Inner>);
 
 struct Inner {
     library: PathBuf,
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     pub(super) adder: WordAdder,
 }
 
-impl Gpus {
+impl Devices {
     /// The driver is `library`, a path or a name for the loader; kernels are made by `compiler`.
     pub fn new(library: impl Into<PathBuf>, compiler: Compiler) -> Self {
         let (library, opened) = (library.into(), Mutex::default());
@@ -107,8 +107,8 @@ impl Inner {
     }
 }
 
-impl fmt::Debug for Gpus {
+impl fmt::Debug for Devices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gpus").field("library", &self.0.library).finish_non_exhaustive()
+        f.debug_struct("Devices").field("library", &self.0.library).finish_non_exhaustive()
     }
 }
