@@ -1,5 +1,8 @@
 //! One direction to one peer: a stream whose copies and words take effect in order.
 
+#[cfg(test)]
+mod tests;
+
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

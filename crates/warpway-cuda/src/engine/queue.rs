@@ -132,7 +132,9 @@ mod tests {
     fn what_is_kept_goes_with_its_position() {
         let mut queue = Queue::default();
         let lease: Arc<dyn Any + Send + Sync> = Arc::new(());
-        (0..4).for_each(|_| drop(queue.post(nothing())));
+        for position in 1..=4 {
+            assert_eq!(queue.post(nothing()), position);
+        }
         queue.keep(2, Arc::clone(&lease));
         assert_eq!(queue.release(1).map(|(position, _)| position).collect::<Vec<_>>(), [1]);
         assert_eq!(Arc::strong_count(&lease), 2);

@@ -111,6 +111,28 @@ pub(crate) fn for_fake_driver(parameter_bytes: fn(&str) -> u64) -> Compiler {
     Compiler::with(Box::new(open), None)
 }
 
+/// A compiler whose image of any program is `code`, in which each kernel is called `symbol`.
+pub(crate) fn always(code: &'static [u8], symbol: &'static str) -> Compiler {
+    struct Always(&'static [u8], &'static str);
+    impl Backend for Always {
+        fn identity(&self) -> &str {
+            "always 1"
+        }
+        fn library(&self) -> Library {
+            Library { file: "/nowhere".into(), place: "this test".into() }
+        }
+        fn architectures(&self) -> &[u32] {
+            &[80, 90]
+        }
+        fn compile(&self, program: &Program, _target: Target) -> Result<Output, Rejected> {
+            let symbols = program.kernels().iter().map(|_| self.1.to_owned()).collect();
+            Ok(Output { code: self.0.to_vec(), symbols, log: String::new() })
+        }
+    }
+    let open = move || -> Result<Arc<dyn Backend>, Unavailable> { Ok(Arc::new(Always(code, symbol))) };
+    Compiler::with(Box::new(open), None)
+}
+
 fn without_nvrtc(store: Option<Store>) -> Compiler {
     let open = || Err(Unavailable { what: "NVRTC".into(), why: "this is a test".into(), hint: "none" });
     Compiler::with(Box::new(open), store)
