@@ -115,6 +115,23 @@ impl Stream {
         Ok(())
     }
 
+    /// The same before memory that the work uses is given back: one call that fails says little about the work, a
+    /// context that has failed says the same each time.
+    ///
+    /// # Errors
+    /// `gpu.timeout`: the memory must stay. `gpu.driver`: nothing is worked off any more.
+    pub(crate) fn settle(&self, deadline: Deadline) -> Result<(), GpuError> {
+        const ATTEMPTS: u32 = 3;
+        let mut settled = self.synchronize(deadline);
+        for _ in 1..ATTEMPTS {
+            match settled {
+                Err(GpuError::Driver { .. }) => settled = self.synchronize(deadline),
+                _ => break,
+            }
+        }
+        settled
+    }
+
     /// True while work is recorded instead of done.
     ///
     /// # Errors

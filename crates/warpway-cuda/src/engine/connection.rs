@@ -291,7 +291,7 @@ impl Drop for CudaConnection {
         let Some(line) = self.line.take() else { return };
         let queue = std::mem::take(&mut *lock(&self.queue));
         let _relaxed = RelaxedCapture::begin(&self.device.context);
-        match line.stream.synchronize(Deadline::after(FAREWELL)) {
+        match line.stream.settle(Deadline::after(FAREWELL)) {
             Err(error @ GpuError::Timeout { .. }) => {
                 tracing::warn!(
                     target: "warpway::gpu",

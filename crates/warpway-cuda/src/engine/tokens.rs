@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use warpway_core::Result;
 use warpway_core::deadline::Deadline;
+use warpway_core::gpu::GpuError;
 use warpway_core::memory::{Region, RegisteredMemory, TokenMemory};
 use warpway_core::token::TOKEN_BYTES;
 
@@ -55,7 +56,13 @@ impl TokenMemory for GpuTokens {
             let stream = Stream::new(&context)?;
             // SAFETY: all of a live allocation that nobody knows yet; kept until the fill is done, below.
             unsafe { fill(&stream, memory.address(), 0, block.size())? };
-            stream.synchronize(Deadline::after(PATIENCE))?;
+            if let Err(error) = stream.settle(Deadline::after(PATIENCE)) {
+                if matches!(error, GpuError::Timeout { .. }) {
+                    // It may be written to yet.
+                    std::mem::forget(memory);
+                }
+                return Err(error.into());
+            }
             *pages = Some(Pages { stream, block, used: 0 });
         }
         let broken = warpway_core::Error::Internal { place: "GpuTokens", what: "a block has just been made" };
@@ -74,7 +81,7 @@ impl TokenMemory for GpuTokens {
         let stream = &pages.as_ref().ok_or(broken)?.stream;
         // SAFETY: a whole token (checked by `token_address`) of a page that `page` keeps, which nobody uses.
         unsafe { fill(stream, address, 0, TOKEN_BYTES)? };
-        Ok(stream.synchronize(Deadline::after(PATIENCE))?)
+        Ok(stream.settle(Deadline::after(PATIENCE))?)
     }
 }
 

@@ -267,7 +267,7 @@ fn each_call_of_the_driver_that_fails_is_named_and_leaks_nothing() {
                 );
                 named += 1;
             } else {
-                // Asked while dropping, or where the answer was there already.
+                // Asked once more.
                 let known = ["cuStreamQuery", "cuThreadExchangeStreamCaptureMode", "cuCtxGetCurrent"];
                 assert!(known.contains(&name.as_str()), "{name} {nth} failed unnoticed");
             }
