@@ -6,6 +6,7 @@ mod doctor;
 mod jit;
 mod launch;
 mod plan;
+mod plan_file;
 mod size;
 mod table;
 

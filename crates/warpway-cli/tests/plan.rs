@@ -70,7 +70,7 @@ fn what_cannot_be_read_has_a_code_of_its_own() {
         &["verify", "-", "--profile", "lax"],
         &["verify", "-", "--waive", "306"],
         &["verify", "-", "--waive", "V1"],
-        &["verify", "-", "--size", "1T"],
+        &["verify", "-", "--bytes", "1T"],
         &["verify", "-", "--root", "2"],
         &["verify", "/dev/null/plan.json"],
         &["show", "-", "--rank", "2"],

@@ -232,6 +232,8 @@ impl Joining<'_> {
                 why: "it has not dialled this endpoint; has it called connect?".into(),
             }
             .into(),
+            // The number is that of an endpoint, not of the exchange that waits for this.
+            GaveUp::Failed(failure) => Error::from(*failure),
             _ => Error::Wait(error),
         })
     }

@@ -1,13 +1,16 @@
 //! What the executor adds to plans with the habits of MSCCL++ programs: a plan per repair that needs this one alone,
 //! refused by the strict profile, right with its repair. And what it does not run.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
 use warpway::plan::testing;
 use warpway::plan::verify::{Options, Profile, Rule, Severity, VerifiedPlan};
 use warpway::plan::{
     Action, CollectiveShape, DataKind, DataSync, Plan, Program, ProgramOptions, ReduceOp, Repairs,
     ThreadBlock,
 };
-use warpway::{DataType, in_process};
+use warpway::{DataType, PlanLaunch, in_process};
 use warpway_tests::suite::plans::Message;
 
 use crate::results::with_operator;
@@ -99,6 +102,41 @@ fn raw_scratch_that_the_next_launch_may_overwrite() {
         p.copy(p.output(me).unwrap().whole(), stages[me as usize], 0).unwrap();
     }
     needs(p.finish().unwrap(), 509, |repairs| repairs.closing_handshake = true);
+}
+
+/// Every rank waits for every other one, whether or not the plan makes them meet: here none meets any.
+#[test]
+fn a_closing_handshake_is_among_all_ranks() {
+    const RANKS: u32 = 4;
+    let mut p = Program::new(ProgramOptions::new("alone", CollectiveShape::send_recv(RANKS, 1))).unwrap();
+    for rank in 0..RANKS {
+        p.copy(p.output(rank).unwrap().whole(), p.input(rank).unwrap().whole(), 0).unwrap();
+    }
+    let plan = p.finish().unwrap();
+    let closing = Repairs { closing_handshake: true, ..Repairs::default() };
+    let begun = [const { AtomicU64::new(0) }; RANKS as usize];
+    in_process(RANKS, &context(), |comm| {
+        let prepared = comm.prepare_unverified(&plan, &closing)?;
+        let rank = comm.rank();
+        let (input, output) = (comm.alloc::<u32>(64)?, comm.alloc::<u32>(64)?);
+        for turn in 1..=2 * RANKS {
+            let data = [turn * 100 + rank; 64];
+            input.write(0, &data)?;
+            // Each is late in its turn; the others end at once unless they wait for it.
+            if turn % RANKS == rank {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            begun[rank as usize].store(turn.into(), Ordering::SeqCst);
+            prepared.run(&PlanLaunch::new(input.view(), output.view(), DataType::Uint32))?;
+            for (other, begun) in begun.iter().enumerate() {
+                let begun = begun.load(Ordering::SeqCst);
+                assert!(begun >= turn.into(), "rank {rank} left launch {turn} before rank {other} began it");
+            }
+            assert_eq!(output.to_vec()?, data);
+        }
+        comm.barrier()
+    })
+    .unwrap();
 }
 
 #[test]

@@ -64,6 +64,9 @@ pub(crate) struct Arguments {
     /// Factor between sizes
     #[arg(long, default_value = "8", value_parser = clap::value_parser!(u64).range(2..))]
     factor: u64,
+    /// These sizes instead, as for `bench plan` and `bench gpu`; suffixes K, M, G
+    #[arg(long, value_delimiter = ',', value_parser = bytes, conflicts_with_all = ["min_bytes", "max_bytes", "factor"])]
+    bytes: Vec<u64>,
     /// How bytes travel; auto is shared memory on one host
     #[arg(long, value_enum, default_value = "auto")]
     transport: Way,
@@ -154,6 +157,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         None => {}
     }
     anyhow::ensure!(arguments.min_bytes >= 1, "--min-bytes must be at least 1");
+    anyhow::ensure!(!arguments.bytes.contains(&0), "--bytes: a size is at least 1");
     anyhow::ensure!(arguments.min_bytes <= arguments.max_bytes, "--min-bytes is above --max-bytes");
     if arguments.what == [What::Fifo] {
         let mut report = Report::new(0, 1, arguments.form());
@@ -219,6 +223,12 @@ impl Arguments {
 
     /// The sizes to measure, each a multiple of `granule`, ascending.
     fn sizes(&self, granule: u64) -> Vec<u64> {
+        if !self.bytes.is_empty() {
+            let mut sizes: Vec<u64> = self.bytes.iter().map(|size| size.next_multiple_of(granule)).collect();
+            sizes.sort_unstable();
+            sizes.dedup();
+            return sizes;
+        }
         let mut sizes = Vec::new();
         let mut size = self.min_bytes;
         loop {
@@ -246,6 +256,25 @@ const MAX_BYTES: u64 = 1 << 40;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn sizes_are_a_list_or_a_range() {
+        use clap::Parser as _;
+
+        let line = |words: &str| Line::try_parse_from(["bench", "put"].into_iter().chain(words.split(' ')));
+        let sizes =
+            |words, granule| line(words).map(|line| line.arguments.sizes(granule)).map_err(|e| e.kind());
+        assert_eq!(sizes("--bytes 4K,1001,1K,5", 8), Ok(vec![8, 1008, 1024, 4096]));
+        assert_eq!(sizes("--bytes 1001,1K", 64), Ok(vec![1024]));
+        assert_eq!(sizes("--min-bytes 10 --max-bytes 1000 --factor 10", 8), Ok(vec![16, 104, 1000]));
+        assert_eq!(sizes("--bytes 1K --max-bytes 1M", 8), Err(clap::error::ErrorKind::ArgumentConflict));
+    }
 
     #[test]
     fn sizes_are_read_as_people_write_them() {

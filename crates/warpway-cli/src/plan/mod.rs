@@ -4,12 +4,14 @@ mod convert;
 mod show;
 mod verify;
 
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::Write as _;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use warpway_plan::{Plan, ReadError, ReadPlan};
+
+use crate::plan_file;
 
 /// Verify, show and convert execution plans
 ///
@@ -83,14 +85,8 @@ impl std::error::Error for Unreadable {}
 impl File {
     /// The bytes.
     fn bytes(&self) -> anyhow::Result<Vec<u8>> {
-        let bytes = match self.path.as_path() == Path::new("-") {
-            true => {
-                let mut bytes = Vec::new();
-                std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
-            }
-            false => std::fs::read(&self.path),
-        };
-        bytes.map_err(|error| Unreadable(format!("{}: {error}", self.path.display())).into())
+        plan_file::read(&self.path)
+            .map_err(|error| Unreadable(format!("{}: {error}", self.path.display())).into())
     }
 
     /// A plan right in its form; what is wrong is printed line by line.

@@ -25,7 +25,7 @@ Exit code:
 Examples:
   warpway plan verify allreduce.json
   warpway plan verify allreduce.json --profile strict --target mscclpp --json
-  warpway plan verify custom.json --size 1M --size 64M --waive V306")]
+  warpway plan verify custom.json --bytes 1M,64M --waive V306")]
 pub(super) struct Arguments {
     #[command(flatten)]
     file: File,
@@ -35,9 +35,9 @@ pub(super) struct Arguments {
     /// Whose executor the plan is for
     #[arg(long, value_enum, default_value = "warpway")]
     target: Target,
-    /// Check this message size in bytes as well; suffixes K, M, G (may be repeated)
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    size: Vec<u64>,
+    /// Check these message sizes as well; suffixes K, M, G
+    #[arg(long, alias = "size", value_delimiter = ',', value_parser = size::parse)]
+    bytes: Vec<u64>,
     /// Root of broadcast, reduce, gather and scatter
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     root: u32,
@@ -86,7 +86,7 @@ impl Arguments {
                 Profile::Strict => verify::Profile::Strict,
             },
             root: self.root,
-            sizes: self.size.clone(),
+            sizes: self.bytes.clone(),
             waivers: self.waive.clone(),
             ..Options::default()
         }

@@ -86,13 +86,13 @@ pub enum BootstrapError {
         elapsed: Duration,
     },
     /// A message did not come in time.
-    #[error("rank {rank}: {operation} with rank {peer}, tag {tag}: nothing came within {}", seconds(.elapsed))]
+    #[error("rank {rank}: {operation} {} within {}", silence(*.rank, *.peer, *.tag), seconds(.elapsed))]
     Timeout {
         /// This rank.
         rank: u32,
         /// Whom it waited for.
         peer: u32,
-        /// Tag of the message.
+        /// Tag of the message; negative ones are the library's own.
         tag: i32,
         /// The call.
         operation: Operation,
@@ -175,6 +175,15 @@ pub enum BootstrapError {
         /// What happened.
         why: String,
     },
+}
+
+/// What did not happen. The tags of collective calls would mean nothing to anybody.
+fn silence(rank: u32, peer: u32, tag: i32) -> String {
+    match tag {
+        0.. => format!("with rank {peer}, tag {tag}: nothing came"),
+        _ if peer == rank => "did not begin: another thread's collective call did not end".to_owned(),
+        _ => format!("with rank {peer}: nothing came"),
+    }
 }
 
 impl BootstrapError {

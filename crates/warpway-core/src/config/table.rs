@@ -37,7 +37,9 @@ use Effect::{Later, Now};
 
 const GPU: Effect = Later("GPU engine");
 const RDMA: Effect = Later("RDMA engine");
-const PLANS: Effect = Later("plans");
+const BY_NAME: Effect = Later("plans that are found by name");
+const LANGUAGE: Effect = Later("the Python language for plans");
+const CONTEXTS: Effect = Later("executor contexts and shared scratch of the GPU engine");
 const NCCL: Effect = Later("libnccl");
 
 /// Row: `NAME field: type = default, "default as text", [alias => parser], parser, effect, "meaning"`.
@@ -200,17 +202,17 @@ settings! {
         "folder for native code, or off; if not set, `warpway` in XDG_CACHE_HOME or ~/.cache, without HOME a folder of the user's in TMPDIR";
     "WARPWAY_CACHE_BYTES" cache_bytes: u64 = 256 << 20, "256 MiB", [], bytes, Now,
         "what native code may take there; what was not used for longest is removed";
-    "MSCCLPP_CACHE_DIR" plan_search_path: Option<PathBuf> = None, "", [], optional(path), PLANS,
+    "MSCCLPP_CACHE_DIR" plan_search_path: Option<PathBuf> = None, "", [], optional(path), BY_NAME,
         "a further folder to look for plans in; never written";
-    "WARPWAY_PLAN_VERIFY" plan_verify: PlanVerify = PlanVerify::Error, "error", [], plan_verify, PLANS,
+    "WARPWAY_PLAN_VERIFY" plan_verify: PlanVerify = PlanVerify::Error, "error", [], plan_verify, BY_NAME,
         "what findings of the verifier do: off, warn or error";
-    "WARPWAY_PLAN_PROFILE" plan_profile: PlanProfile = PlanProfile::Default, "default", [], plan_profile, PLANS,
+    "WARPWAY_PLAN_PROFILE" plan_profile: PlanProfile = PlanProfile::Default, "default", [], plan_profile, BY_NAME,
         "rules that plans must keep: default or strict";
-    "WARPWAY_DSL_COMPAT" dsl_compat: bool = false, "", [], mscclpp, PLANS,
+    "WARPWAY_DSL_COMPAT" dsl_compat: bool = false, "", [], mscclpp, LANGUAGE,
         "`mscclpp`: the language writes plans as MSCCL++ does, byte for byte";
-    "WARPWAY_CONTEXT_CACHE_MAX" context_cache_max: u32 = 256, "256", [], positive, PLANS,
+    "WARPWAY_CONTEXT_CACHE_MAX" context_cache_max: u32 = 256, "256", [], positive, CONTEXTS,
         "executor contexts that are kept";
-    "WARPWAY_SCRATCH_BYTES" scratch_bytes: u64 = 128 << 20, "128 MiB", [], bytes, PLANS,
+    "WARPWAY_SCRATCH_BYTES" scratch_bytes: u64 = 128 << 20, "128 MiB", [], bytes, CONTEXTS,
         "default size of shared scratch memory";
 
     "WARPWAY_CUDA_DRIVER" cuda_driver: PathBuf = PathBuf::from("libcuda.so.1"), "libcuda.so.1", [], path, Now,

@@ -32,7 +32,7 @@ pub struct WaitSite {
     pub operation: Operation,
     /// The rank waited for, if it is one rank.
     pub peer: Option<u32>,
-    /// Channel, semaphore, connection or slot, as known to the operation.
+    /// Channel, semaphore, connection, tag or slot, as known to the operation.
     pub object: u64,
     /// Sequence number of the operation on that object.
     pub sequence: u64,
@@ -55,8 +55,8 @@ pub enum GaveUp {
 /// A wait that gave up.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
-    "rank {rank}: {} {}on object {} (sequence {}) gave up after {:.3} s: {}; expected {}, observed {observed}",
-    .site.operation, peer_text(&.site.peer), site.object, site.sequence, elapsed.as_secs_f64(), reason_text(.reason), site.expected
+    "rank {rank}: {} {}{} gave up after {:.3} s: {}; expected {}, observed {observed}",
+    .site.operation, peer_text(&.site.peer), place_text(.site), elapsed.as_secs_f64(), reason_text(.reason), site.expected
 )]
 pub struct WaitError {
     /// The rank that waited.
@@ -73,6 +73,26 @@ pub struct WaitError {
 
 fn peer_text(peer: &Option<u32>) -> String {
     peer.map(|p| format!("for rank {p} ")).unwrap_or_default()
+}
+
+/// What the site's numbers are numbers of, which depends on the operation.
+fn place_text(site: &WaitSite) -> String {
+    let WaitSite { operation, object, sequence, .. } = *site;
+    match operation {
+        Operation::Wait | Operation::Signal => format!("on semaphore {object} (after {sequence} signals)"),
+        Operation::Flush => format!("on channel or connection {object} (request {sequence})"),
+        // Blocks of plans and channels number them alike; whose they are is said elsewhere.
+        Operation::ReadPackets => format!("(packet {sequence})"),
+        Operation::FifoPush | Operation::FifoSync => format!("(position {sequence})"),
+        Operation::GridBarrier => format!("(round {sequence})"),
+        Operation::Launch => format!("(launch {sequence})"),
+        // Exchanges: a tag is a number of 32 bits.
+        Operation::SendMemory | Operation::RecvMemory | Operation::Connect | Operation::BuildSemaphore => {
+            format!("with tag {object} (exchange {sequence})")
+        }
+        Operation::ImportMemory => format!("of memory {object} (generation {sequence})"),
+        _ => format!("on object {object} (sequence {sequence})"),
+    }
 }
 
 fn reason_text(reason: &GaveUp) -> String {

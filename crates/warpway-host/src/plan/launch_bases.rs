@@ -34,6 +34,15 @@ unsafe impl Send for Bases {}
 unsafe impl Sync for Bases {}
 
 impl Bases {
+    /// Of addresses that nobody follows.
+    #[cfg(test)]
+    pub(super) fn at(addresses: &[u64]) -> Self {
+        let pointer = |address: &u64| NonNull::new(std::ptr::without_provenance_mut(*address as usize));
+        let mut bases = Self::default();
+        bases.addresses.extend(addresses.iter().filter_map(pointer));
+        bases
+    }
+
     /// Resolves every base by `find` and checks its reach; takes the room of earlier ones.
     ///
     /// # Errors

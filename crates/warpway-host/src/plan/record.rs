@@ -149,6 +149,19 @@ pub(super) fn agree(here: &Words, there: &Words) -> bool {
     here[FINGERPRINT] == there[FINGERPRINT]
 }
 
+/// The difference between records that do not [`agree`]. A record that this version does not read differs, too: the
+/// words themselves are all that can be shown then.
+pub(super) fn disagreement(record: &LaunchRecord, here: &Words, there: &Words) -> Difference {
+    let named = LaunchRecord::from_words(there).and_then(|there| record.difference(&there));
+    named.unwrap_or_else(|| {
+        let text = |words: &Words| {
+            let words: Vec<String> = words[FINGERPRINT].iter().map(|word| format!("{word:x}")).collect();
+            words.join(" ")
+        };
+        ("record", text(here), format!("{} (of another version?)", text(there)))
+    })
+}
+
 /// The digest for the reader.
 pub(super) fn extents(words: &Words) -> u64 {
     words[EXTENTS]
@@ -225,6 +238,26 @@ mod tests {
         }
         let other = with_extents(&here.to_words(), 5);
         assert_eq!(LaunchRecord::from_words(&other), Some(LaunchRecord { extents: 5, ..here }));
+    }
+
+    /// Else a rank of another version would look like one that has launched the same.
+    #[test]
+    fn a_record_that_cannot_be_read_differs() {
+        let here = record();
+        let words = here.to_words();
+        for (at, unknown) in [(1, 99), (4, 255), (4, 1 << 40), (5, 77)] {
+            let mut there = words;
+            there[at] = unknown;
+            assert_eq!(LaunchRecord::from_words(&there), None);
+            let (field, ours, theirs) = disagreement(&here, &words, &there);
+            assert_eq!(field, "record");
+            let (ours, theirs): (Vec<&str>, Vec<&str>) =
+                (ours.split(' ').collect(), theirs.split(' ').collect());
+            assert_eq!((ours.len(), ours[0], theirs[at]), (11, "fedc", format!("{unknown:x}").as_str()));
+            assert!((0..11).all(|word| word == at || ours[word] == theirs[word]), "{ours:?} {theirs:?}");
+        }
+        let there = LaunchRecord { packet_payload: 8, ..here }.to_words();
+        assert_eq!(disagreement(&here, &words, &there), ("packet type", "LL8".into(), "LL16".into()));
     }
 
     #[test]

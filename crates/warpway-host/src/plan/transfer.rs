@@ -376,3 +376,58 @@ unsafe fn store_payload<P: Packet>(to: NonNull<u8>, mut payload: P::Payload, roo
         unsafe { copy(to, NonNull::from(&mut payload).cast(), room) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a fold of 100 bytes writes as it goes, of operands at these addresses: the destinations come last.
+    fn direct(sources: &[(u64, Form)], destinations: &[(u64, Form)]) -> Option<u64> {
+        let operands = |list: &[(u64, Form)], from: usize| -> Vec<Operand> {
+            let operand = |(at, (_, form)): (usize, &(u64, Form))| Operand {
+                base: (from + at) as u32,
+                form: *form,
+                input: true,
+            };
+            list.iter().enumerate().map(operand).collect()
+        };
+        let addresses: Vec<u64> = sources.iter().chain(destinations).map(|(address, _)| *address).collect();
+        let piece = Piece { position: 0, bytes: 100, cover: 104 };
+        let transfer = Transfer {
+            kind: TransferKind::Fold { op: ReduceOp::Sum, last: true },
+            sources: operands(sources, 0),
+            destinations: operands(destinations, sources.len()),
+            pieces: vec![piece],
+            offsets: vec![0; addresses.len()],
+            wakes: Vec::new(),
+            writer: None,
+        };
+        let stretch = Stretch { transfer: &transfer, piece, offsets: &transfer.offsets, skipped: 0 };
+        stretch.direct(&Bases::at(&addresses)).map(|first| first.as_ptr() as u64)
+    }
+
+    /// A block of elements is read before its result is written: that is right in place and apart, nowhere between.
+    #[test]
+    fn folds_write_directly_only_where_no_operand_shares_a_part() {
+        use Form::{Packets, Raw};
+        assert_eq!(direct(&[(1000, Raw), (2000, Raw)], &[(1000, Raw)]), Some(1000), "in place");
+        assert_eq!(direct(&[(1000, Raw), (2000, Raw)], &[(2000, Raw)]), Some(2000), "in place of the second");
+        assert_eq!(direct(&[(1000, Raw)], &[(1100, Raw)]), Some(1100), "right behind");
+        assert_eq!(direct(&[(1000, Raw)], &[(900, Raw)]), Some(900), "right before");
+        for shift in [1, 4, 50, 99] {
+            assert_eq!(direct(&[(1000, Raw)], &[(1000 + shift, Raw)]), None, "{shift} behind");
+            assert_eq!(direct(&[(1000, Raw)], &[(1000 - shift, Raw)]), None, "{shift} before");
+            let second = direct(&[(1000, Raw), (5000 + shift, Raw)], &[(5000, Raw)]);
+            assert_eq!(second, None, "the second source, by {shift}");
+        }
+        assert_eq!(direct(&[(1000, Raw)], &[(3000, Raw), (5000, Raw)]), Some(3000));
+        // What the first destination gets is copied to the others at the end: none may lie in its way.
+        assert_eq!(direct(&[(1000, Raw)], &[(3000, Raw), (3099, Raw)]), None);
+        assert_eq!(direct(&[(1000, Raw)], &[(3000, Raw), (3000, Raw)]), None);
+        // Packets take twice their cover, rounded up to whole ones: 208 bytes.
+        assert_eq!(direct(&[(1000, Packets)], &[(1207, Raw)]), None);
+        assert_eq!(direct(&[(1000, Packets)], &[(1208, Raw)]), Some(1208));
+        assert_eq!(direct(&[(1000, Packets)], &[(1000, Raw)]), None, "packets are not read in place");
+        assert_eq!(direct(&[(1000, Raw)], &[(3000, Packets)]), None, "packets are written from a tile");
+    }
+}

@@ -5,7 +5,7 @@ use warpway_core::wait::{EventCount, WaitError, WaitSite, Waiter};
 use warpway_core::{Result, Timeout};
 
 use super::control::{Control, Peer};
-use super::record::{Difference, LaunchRecord, Words, agree, extents};
+use super::record::{Difference, LaunchRecord, Words, agree, disagreement, extents};
 
 /// Tests between two looks at the peers' records.
 const TESTS: u32 = 256;
@@ -42,7 +42,7 @@ impl Launched<'_> {
     pub(super) fn compare(&self, peer: u32, there: &Words) -> Option<ExecutionError> {
         let found = match agree(self.words, there) {
             true => self.extents_differ(peer, there),
-            false => self.record.difference(&LaunchRecord::from_words(there)?),
+            false => Some(disagreement(self.record, self.words, there)),
         };
         let (field, here, there) = found?;
         let (sequence, rank) = (self.sequence, self.rank);

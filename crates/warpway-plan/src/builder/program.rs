@@ -11,6 +11,7 @@ use super::shape::CollectiveShape;
 use super::step::{Block, Step};
 use super::switch::Multicast;
 use super::tables::Rank;
+use crate::check::{ALIGNMENTS, is_alignment};
 use crate::ir::{BufferKind, Location, Protocol, Via};
 
 /// Blocks of a rank are numbered below this.
@@ -37,7 +38,7 @@ pub struct ProgramOptions {
     pub threads_per_block: u32,
     /// Consecutive launches alternate between two halves of the scratch.
     pub double_scratch: bool,
-    /// Bytes; the unit of all splitting. A power of two, at least 4.
+    /// Bytes; the unit of all splitting. A power of two, 4 to 1048576.
     pub buffer_alignment: u64,
     /// The least checked size in bytes.
     pub min_message_size: u64,
@@ -75,8 +76,8 @@ impl ProgramOptions {
         if !(1..=1024).contains(&self.threads_per_block) {
             return invalid("threads_per_block", u64::from(self.threads_per_block), "1 to 1024");
         }
-        if self.buffer_alignment < 4 || !self.buffer_alignment.is_power_of_two() {
-            return invalid("buffer_alignment", self.buffer_alignment, "a power of two, at least 4");
+        if !is_alignment(self.buffer_alignment) {
+            return invalid("buffer_alignment", self.buffer_alignment, ALIGNMENTS);
         }
         if self.min_message_size > self.max_message_size {
             return invalid("min_message_size", self.min_message_size, "at most max_message_size");

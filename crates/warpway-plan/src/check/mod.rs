@@ -31,8 +31,8 @@ pub(crate) fn check(plan: &Plan, notes: &mut Notes) {
     if !(1..=1024).contains(&plan.threads_per_block) {
         notes.note_key("num_threads_per_block", 109, plan.threads_per_block, "1 to 1024");
     }
-    if plan.buffer_alignment < 4 || !plan.buffer_alignment.is_power_of_two() {
-        notes.note_key("buffer_alignment", 109, plan.buffer_alignment, "a power of two, at least 4");
+    if !is_alignment(plan.buffer_alignment) {
+        notes.note_key("buffer_alignment", 109, plan.buffer_alignment, ALIGNMENTS);
     }
     if plan.min_message_size > plan.max_message_size {
         let expected = format!("at least min_message_size, {}", plan.min_message_size);
@@ -43,6 +43,14 @@ pub(crate) fn check(plan: &Plan, notes: &mut Notes) {
     }
     let mut checker = Checker { notes, extensions: &plan.extensions, unlisted: BTreeSet::new() };
     checker.each("gpus", &plan.ranks, Checker::rank);
+}
+
+/// What [`is_alignment`] wants.
+pub(crate) const ALIGNMENTS: &str = "a power of two, 4 to 1048576";
+
+/// Whether chunks may be aligned so: no memory asks for more than its largest pages, and sums must fit 64 bits.
+pub(crate) fn is_alignment(bytes: u64) -> bool {
+    (4..=1 << 20).contains(&bytes) && bytes.is_power_of_two()
 }
 
 /// A walk through a plan.

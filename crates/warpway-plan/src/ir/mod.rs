@@ -85,7 +85,7 @@ pub struct Plan {
     pub double_scratch: bool,
     /// Threads of each block, 1 to 1024.
     pub threads_per_block: u32,
-    /// Bytes; the unit of all splitting. A power of two, at least 4.
+    /// Bytes; the unit of all splitting. A power of two, 4 to 1048576.
     pub buffer_alignment: u64,
     /// The least checked size in bytes.
     pub min_message_size: u64,

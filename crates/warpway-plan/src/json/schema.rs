@@ -27,7 +27,7 @@ fn schema() -> Value {
             "num_threads_per_block": {"type": "integer", "minimum": 1, "maximum": 1024, "default": 1024},
             "use_double_scratch_buffer": {"type": "boolean", "default": false},
             "buffer_alignment":
-                described(reference("number"), "Bytes; a power of two, at least 4. 16 if absent."),
+                described(reference("number"), "Bytes; a power of two, 4 to 1048576. 16 if absent."),
             "min_message_size": described(reference("number"), "Bytes; 0 if absent."),
             "max_message_size": described(reference("number"), "Bytes; 2^64-1 if absent."),
             "extensions": array(names(Extension::NAMED)),

@@ -17,7 +17,7 @@ use super::packets::region;
 use super::races::Replay;
 use super::report::{Diagnostic, Place, ShareableAreas};
 use super::scale::Cut;
-use super::slots::Write;
+use super::slots::{Reader, Write};
 use super::trace::Trace;
 use crate::ir::Form;
 
@@ -47,9 +47,7 @@ pub(super) fn check(
     if !options.checks(6) {
         return;
     }
-    for write in &replay.slots.writes {
-        packet_reuse(trace, &launches, write, findings);
-    }
+    packet_reuse(trace, &launches, &replay.slots.writes, findings);
     if !findings.repairs.closing_handshake {
         sharing(trace, &launches, replay, findings);
     }
@@ -194,23 +192,18 @@ fn reuse_pair(
     findings.repairs.closing_handshake = true;
 }
 
-fn packet_reuse(trace: &Trace<'_>, launches: &Launches<'_>, write: &Write, findings: &mut Findings) {
+/// One finding for all: one handshake mends all.
+fn packet_reuse(trace: &Trace<'_>, launches: &Launches<'_>, writes: &[Write], findings: &mut Findings) {
+    let mut late = writes.iter().filter_map(|write| Some((write, reader_in_danger(launches, write)?)));
+    let Some((write, reader)) = late.next() else { return };
+    let others = late.count();
     let owner = write.extent.rank;
-    let end_of_owner = RankSet::of(std::iter::once(owner));
-    // A proxy may read on after the end.
-    let over_at_end = write.readers.iter().all(|r| launches.is_over(r.by.position, &end_of_owner));
-    let late = write.known.iter().find_map(|known| {
-        let executed = launches.ended(&known.knowledge.executed, |end| &end.executed);
-        let started = launches.ended(&known.knowledge.started, |end| &end.started);
-        if over_at_end && executed.contains(owner) {
-            return None;
-        }
-        write.readers.iter().find(|r| !launches.is_over(r.by.position, &started))
-    });
-    let Some(reader) = late else { return };
     let next = if launches.double { "next but one" } else { "next" };
-    let message =
+    let mut message =
         format!("the {next} launch may write these packets again while rank {owner} still reads them");
+    if others > 0 {
+        message += &format!(" (and {others} more)");
+    }
     let hint = format!("let rank {owner} answer, or use double buffering");
     let found = Diagnostic::error(604, message).at(trace.place(write.by.block, write.by.step));
     let act = |by, mode, extent| Act { by, mode, form: Form::Packets, extent };
@@ -218,6 +211,22 @@ fn packet_reuse(trace: &Trace<'_>, launches: &Launches<'_>, write: &Write, findi
     let schedule = launches.example(604, &read, act(write.by, Mode::Write, write.extent), findings);
     findings.push(found.region(region(trace, &write.extent)).hint(hint).schedule(schedule));
     findings.repairs.closing_handshake = true;
+}
+
+/// A reader that may not be done when the next launch writes the same packets.
+fn reader_in_danger<'w>(launches: &Launches<'_>, write: &'w Write) -> Option<&'w Reader> {
+    let owner = write.extent.rank;
+    let end_of_owner = RankSet::of(std::iter::once(owner));
+    // A proxy may read on after the end.
+    let over_at_end = write.readers.iter().all(|r| launches.is_over(r.by.position, &end_of_owner));
+    write.known.iter().find_map(|known| {
+        let executed = launches.ended(&known.knowledge.executed, |end| &end.executed);
+        let started = launches.ended(&known.knowledge.started, |end| &end.started);
+        if over_at_end && executed.contains(owner) {
+            return None;
+        }
+        write.readers.iter().find(|r| !launches.is_over(r.by.position, &started))
+    })
 }
 
 /// V612: the first pair of ranks of each area that do not know enough of each other.

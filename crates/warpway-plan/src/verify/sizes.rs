@@ -273,3 +273,54 @@ fn placement(
     };
     Some(Placement { rank, buffer, index: reference.index(), size: reference.size(), form })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two ranks whose blocks exchange signals in a pipeline, and the same once more without signals.
+    fn piped(unit_size: u64, num_chunks: u64) -> Plan {
+        let rank = |own: u32| {
+            let pipeline = |unit: u64, chunks: u64, body: &str| {
+                format!(
+                    r#"{{"name":"pipeline","iter_context":{{"unit_size":{unit},"num_chunks":{chunks}}},"ops":[{body}]}}"#
+                )
+            };
+            let pair = r#"{"name":"signal","channel_ids":[0],"channel_type":"memory"},
+                {"name":"wait","channel_ids":[0],"channel_type":"memory"}"#;
+            let (silent, loud) =
+                (pipeline(1 << 20, 1, r#"{"name":"nop"}"#), pipeline(unit_size, num_chunks, pair));
+            format!(
+                r#"{{"id":{own},"input_chunks":{num_chunks},"output_chunks":{num_chunks},"scratch_chunks":0,
+                "threadblocks":[{{"id":0,"ops":[{silent},{loud}],"remote_buffer_refs":[],
+                "channels":[{{"channel_type":"memory","channel_ids":[0]}}]}}],
+                "channels":[{{"channel_type":"memory","connected_to":[{}]}}],"remote_buffers":[],"semaphores":[]}}"#,
+                1 - own
+            )
+        };
+        let json = format!(
+            r#"{{"name":"piped","collective":"test","protocol":"Simple","inplace":false,"gpus":[{},{}]}}"#,
+            rank(0),
+            rank(1)
+        );
+        Plan::from_json(json.as_bytes()).unwrap_or_else(|error| panic!("{error}")).plan
+    }
+
+    #[test]
+    fn chunks_below_a_slice_give_one_to_three_iterations() {
+        // ceil(4 chunks of 12, 24, 36 bytes / 48) = 1, 2, 3.
+        assert_eq!(few_iterations(&piped(48, 4)), [12, 24, 36]);
+        // Divisions that do not come out even; never an iteration more.
+        assert_eq!(few_iterations(&piped(100, 7)), [14, 28, 42]);
+        for (n, bytes) in (1..).zip(few_iterations(&piped(100, 7))) {
+            assert_eq!((bytes * 7).div_ceil(100), n);
+        }
+        assert_eq!(few_iterations(&piped(8, 5)), [1, 3, 4]);
+        // Chunks of less than a byte there are none.
+        assert_eq!(few_iterations(&piped(2, 4)), [1, 1]);
+        assert_eq!(few_iterations(&piped(1, 4)), [0; 0]);
+        // An iteration for each chunk at least.
+        assert_eq!(few_iterations(&piped(48, 1)), [0; 0]);
+        assert_eq!(few_iterations(&piped(u64::MAX, 2)), [u64::MAX / 2]);
+    }
+}

@@ -244,7 +244,7 @@ fn plan(sound: bool) -> impl Strategy<Value = Plan> {
                     false => plan,
                     true => Plan {
                         threads_per_block: plan.threads_per_block.clamp(1, 1024),
-                        buffer_alignment: 1 << (2 + plan.buffer_alignment % 62),
+                        buffer_alignment: 1 << (2 + plan.buffer_alignment % 19),
                         min_message_size: plan.min_message_size.min(plan.max_message_size),
                         extensions: Extension::NAMED.iter().map(|(e, _)| *e).collect(),
                         ..plan

@@ -405,10 +405,10 @@ fn v109_numbers_out_of_range() {
         ["V109: $.num_threads_per_block: found 0, expected 1 to 1024"]
     );
     assert_eq!(top("num_threads_per_block", 1024), [""; 0]);
-    for wrong in [0, 2, 12, u64::MAX] {
+    for wrong in [0, 2, 12, 1 << 21, 1 << 63, u64::MAX] {
         assert_eq!(
             top("buffer_alignment", wrong),
-            [format!("V109: $.buffer_alignment: found {wrong}, expected a power of two, at least 4")]
+            [format!("V109: $.buffer_alignment: found {wrong}, expected a power of two, 4 to 1048576")]
         );
     }
     assert_eq!(

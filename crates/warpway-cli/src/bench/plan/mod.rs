@@ -15,6 +15,7 @@ use warpway::{Communicator, DataType, PacketFormat, PreparedPlan};
 
 use super::report::{Form, Report, Row};
 use super::session::{self, Session};
+use crate::plan_file;
 use goal::Goal;
 use message::Message;
 
@@ -131,6 +132,9 @@ fn measure(
         let message = Message::new(session.comm(), plan, wanted, (arguments.data_type, packets))?;
         let bytes = message.bytes();
         if done.contains(&bytes) {
+            if session.rank() == 0 {
+                eprintln!("warpway: --bytes {wanted}: {bytes} bytes, whole chunks, have a row already");
+            }
             continue;
         }
         done.push(bytes);
@@ -179,7 +183,7 @@ impl Arguments {
     fn subject(&self) -> anyhow::Result<Subject> {
         let file = self.file.display();
         ensure!(self.file != Path::new("-"), "every rank reads the plan: name a file, not `-`");
-        let text = std::fs::read(&self.file).with_context(|| file.to_string())?;
+        let text = plan_file::read(&self.file).with_context(|| file.to_string())?;
         let plan = Plan::from_json(&text).with_context(|| file.to_string())?.plan;
         ensure!(self.root < plan.n_ranks(), "--root {}: the plan has {} ranks", self.root, plan.n_ranks());
         if self.unverified {

@@ -228,7 +228,7 @@ fn waits_are_bounded_and_say_who_did_not_come() {
     let pending = comm.recv_memory(1, 7).unwrap();
     let error = pending.wait(briefly()).unwrap_err();
     assert_eq!((error.id(), error.peer()), ("wait.timeout", Some(1)));
-    assert!(error.to_string().contains("recv_memory for rank 1 on object 7 (sequence 0)"), "{error}");
+    assert!(error.to_string().contains("recv_memory for rank 1 with tag 7 (exchange 0)"), "{error}");
     let lines = comm.flight_recorder().snapshot();
     let line = lines.iter().find(|line| line.operation == Operation::RecvMemory).unwrap();
     assert_eq!((line.peer, line.object, &line.state), (Some(1), 7, &OperationState::Started));

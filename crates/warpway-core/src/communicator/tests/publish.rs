@@ -42,7 +42,7 @@ fn peers_find_what_an_owner_publishes_without_being_asked() {
     let nothing = SlotId { slot: 77, generation: 1 };
     let error = ranks[1].published(0, nothing, briefly()).unwrap_err();
     assert_eq!((error.id(), error.peer()), ("wait.timeout", Some(0)));
-    assert!(error.to_string().contains("object 77 (sequence 1)"), "{error}");
+    assert!(error.to_string().contains("of memory 77 (generation 1)"), "{error}");
 }
 
 #[test]

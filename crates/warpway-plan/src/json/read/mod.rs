@@ -52,6 +52,12 @@ pub enum ReadError {
         /// What is wrong.
         message: String,
     },
+    /// More bytes than a plan may have. Nothing was looked at.
+    #[error("more than {limit} bytes: no plan is that long")]
+    TooLarge {
+        /// [`Plan::FILE_BYTES_MAX`].
+        limit: u64,
+    },
     /// JSON, but no plan: V101 to V111.
     #[error("{}", Listed(errors, *more_errors))]
     NoPlan {
@@ -80,6 +86,9 @@ impl std::fmt::Display for Listed<'_> {
 }
 
 impl Plan {
+    /// Bytes of a plan's file, at most: some million operations.
+    pub const FILE_BYTES_MAX: u64 = 1 << 30;
+
     /// Reads a plan. Numbers are exact, keys may come in any order, those of the older forms (switch entries with
     /// `buff`, blocks without `remote_buffer_refs`, ranks without `semaphores`, the lone `glre` of MSCCL++) are
     /// understood. Time and memory are linear in the length of `json`, whatever it contains.
@@ -87,8 +96,10 @@ impl Plan {
     /// The file of the plan is right in its form (V1), not in its meaning: that is the verifier's.
     ///
     /// # Errors
-    /// [`ReadError::Syntax`] at the first byte that is not JSON, [`ReadError::NoPlan`] with all findings otherwise.
+    /// [`ReadError::TooLarge`] beyond [`Plan::FILE_BYTES_MAX`], [`ReadError::Syntax`] at the first byte that is not
+    /// JSON, [`ReadError::NoPlan`] with all findings otherwise.
     pub fn from_json(json: &[u8]) -> Result<ReadPlan, ReadError> {
+        fits(json.len() as u64, Self::FILE_BYTES_MAX)?;
         let text = std::str::from_utf8(json).map_err(|error| {
             let before = &json[..error.valid_up_to()];
             let line_start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -122,5 +133,24 @@ impl Plan {
             true => Ok(ReadPlan { plan, warnings, more_warnings }),
             false => Err(ReadError::NoPlan { errors, more_errors, warnings }),
         }
+    }
+}
+
+fn fits(bytes: u64, limit: u64) -> Result<(), ReadError> {
+    if bytes <= limit { Ok(()) } else { Err(ReadError::TooLarge { limit }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_beyond_a_limit_are_not_looked_at() {
+        assert_eq!(
+            (fits(0, 9), fits(9, 9), fits(10, 9)),
+            (Ok(()), Ok(()), Err(ReadError::TooLarge { limit: 9 }))
+        );
+        let said = ReadError::TooLarge { limit: Plan::FILE_BYTES_MAX }.to_string();
+        assert_eq!(said, "more than 1073741824 bytes: no plan is that long");
     }
 }
