@@ -75,7 +75,10 @@ fn a_proven_plan_is_measured_at_every_size() {
     let file = File::new("good", &all_gather("allgather", true));
     // Two chunks of whole units of 16 bytes; what rounds to the same size is measured once.
     let (code, document, said) = bench(&file.0, &["--bytes", "1,8,1000,4K", "--type", "bfloat16"]);
-    assert_eq!((code, said.as_str()), (0, ""));
+    assert_eq!(
+        (code, said.as_str()),
+        (0, "warpway: --bytes 8: 32 bytes, whole chunks, have a row already\n")
+    );
     assert_eq!(rows(&document), [("plan ag", 32, 0), ("plan ag", 1024, 0), ("plan ag", 4096, 0)]);
     let row = &document["rows"][1];
     let (median, rate) = (row["median_us"].as_f64().unwrap(), row["gb_per_s"].as_f64().unwrap());
@@ -83,6 +86,10 @@ fn a_proven_plan_is_measured_at_every_size() {
     assert_eq!(rate, 1024.0 / median / 1e3);
     assert_eq!(row["bus_gb_per_s"].as_f64().unwrap(), rate / 2.0);
     assert_eq!(document["ranks"], 2);
+    // What is rounded to a size that was measured is said, not left out.
+    let (code, document, said) = bench(&file.0, &["--bytes", "1001,1K"]);
+    assert_eq!((code, rows(&document)), (0, vec![("plan ag", 1024, 0)]), "{said}");
+    assert!(said.contains("--bytes 1024: 1024 bytes, whole chunks, have a row already"), "{said}");
 }
 
 #[test]
@@ -107,6 +114,8 @@ fn what_cannot_be_measured_is_refused_with_the_reason() {
         (custom.0.as_path(), &[][..], 1, "no result to check"),
         (missing, &[], 1, "no/such/plan.json"),
         (Path::new("-"), &[], 1, "name a file"),
+        // Goes on for ever; no plan begins like this.
+        (Path::new("/dev/zero"), &[], 1, "not JSON: line 1"),
         (&good.0, &["--root", "2"], 1, "--root 2: the plan has 2 ranks"),
         (&good.0, &["--bytes", "0"], 2, "at least one byte"),
         (&good.0, &["--type", "float12"], 2, "float12"),
