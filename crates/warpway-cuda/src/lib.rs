@@ -21,6 +21,7 @@
 //! | `jit/` | kernels compiled by NVRTC, kept in memory and on disk |
 //! | `proxy/` | port channels: the ring that kernels fill, the proxy's thread, device handles |
 //! | `engine/` | the transport between ranks on GPUs of one host |
+//! | `gpu/` | one rank's GPU: what programs use |
 //! | `memory/` | allocations that can be exported, pinned memory, pointers of other libraries |
 //! | `bench/` | measurements between two GPUs, each beside its plain form |
 
@@ -32,6 +33,7 @@ mod device;
 mod driver;
 mod engine;
 mod event;
+mod gpu;
 mod graph;
 mod handle;
 pub mod jit;
@@ -48,6 +50,10 @@ pub use device::{Architecture, GpuInfo, PciAddress, PeerLink};
 pub use driver::Driver;
 pub use engine::{CudaEngine, DeviceChoice, Devices, GpuTokens, WordForm};
 pub use event::Event;
+pub use gpu::{
+    ControlBlock, DeviceObject, Gpu, GpuBuffer, GpuEpochs, GpuGraph, GpuMemoryChannel, GpuSemaphore,
+    GpuSyncer, HandleArray, Keeper, KernelArgument, KernelArguments, Lane, LoadedProgram, Plain,
+};
 pub use graph::Graph;
 pub use handle::{
     BasePortChannelHandle, Control, DeviceSemaphore, DeviceSyncer, EpochsHandle, ErrorRecord, FifoHandle,

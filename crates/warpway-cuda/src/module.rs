@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use warpway_core::gpu::GpuError;
 use warpway_cuda_sys::driver_types::{
@@ -12,7 +12,7 @@ use warpway_cuda_sys::driver_types::{
 };
 
 use crate::arguments::Arguments;
-use crate::context::Context;
+use crate::context::{Context, lock};
 use crate::residency::{Claim, Residency};
 use crate::stream::Stream;
 
@@ -62,7 +62,7 @@ impl Module {
             unsafe { (context.driver().table().cuModuleGetFunction)(&raw mut function, *raw, text.as_ptr()) };
         let what = context.doing(format_args!("looking for kernel {name}"));
         context.driver().check(what, "cuModuleGetFunction", result)?;
-        Ok(Kernel { module: self.clone(), raw: function, name: name.into() })
+        Ok(Kernel { module: self.clone(), raw: function, name: name.into(), resident: Arc::default() })
     }
 
     /// Address and bytes of a global variable.
@@ -122,6 +122,8 @@ pub struct Kernel {
     module: Module,
     raw: CUfunction,
     name: Arc<str>,
+    /// Blocks that the device holds, by threads and bytes of shared memory of each; asked for once.
+    resident: Arc<Mutex<Vec<(u32, u32, u64)>>>,
 }
 
 // SAFETY: function handles may be used by any thread.
@@ -180,6 +182,11 @@ impl Kernel {
     /// `gpu.driver`.
     pub fn resident_blocks(&self, shape: LaunchShape) -> Result<u64, GpuError> {
         let context = self.context();
+        let mut resident = lock(&self.resident);
+        let key = |entry: &&(u32, u32, u64)| (entry.0, entry.1) == (shape.threads, shape.shared_bytes);
+        if let Some((_, _, blocks)) = resident.iter().find(key) {
+            return Ok(*blocks);
+        }
         let _entered = context.enter()?;
         let mut each: c_int = 0;
         let occupancy = context.driver().table().cuOccupancyMaxActiveBlocksPerMultiprocessor;
@@ -188,7 +195,9 @@ impl Kernel {
         let result = unsafe { occupancy(&raw mut each, self.raw, threads, shape.shared_bytes as usize) };
         let what = context.doing(format_args!("asking how many blocks of {} fit", self.name));
         context.driver().check(what, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result)?;
-        Ok(u64::from(each.max(0) as u32) * u64::from(context.info().multiprocessors))
+        let blocks = u64::from(each.max(0) as u32) * u64::from(context.info().multiprocessors);
+        resident.push((shape.threads, shape.shared_bytes, blocks));
+        Ok(blocks)
     }
 
     /// Takes room on the device for blocks that wait for each other or for peers, as long as the value lives.
@@ -196,7 +205,12 @@ impl Kernel {
     /// # Errors
     /// `gpu.residency` if they do not fit, `gpu.driver`.
     pub fn reserve(&self, shape: LaunchShape) -> Result<Residency, GpuError> {
-        self.context().ledger().claim(&Claim {
+        self.context().ledger().claim(&self.claim(shape)?)
+    }
+
+    /// What a launch of that shape needs.
+    pub(crate) fn claim(&self, shape: LaunchShape) -> Result<Claim<'_>, GpuError> {
+        Ok(Claim {
             kernel: &self.name,
             blocks: shape.blocks.into(),
             threads: shape.threads.into(),
@@ -243,7 +257,7 @@ impl Kernel {
         context.driver().check(what, "cuLaunchKernel", result)
     }
 
-    fn context(&self) -> &Context {
+    pub(crate) fn context(&self) -> &Context {
         &self.module.0.context
     }
 

@@ -50,23 +50,39 @@ impl Ledger {
     /// # Errors
     /// `gpu.residency` if they do not fit beside what is taken.
     pub fn claim(&self, claim: &Claim<'_>) -> Result<Residency, GpuError> {
+        let mut residency = Residency { ledger: self.clone(), parts: 0 };
+        residency.widen(claim)?;
+        Ok(residency)
+    }
+}
+
+impl Residency {
+    /// Takes more room, if this one does not suffice for all blocks of a kernel: for kernels that take turns.
+    ///
+    /// # Errors
+    /// `gpu.residency` if they do not fit beside what others have taken; it stays as wide as it was.
+    pub fn widen(&mut self, claim: &Claim<'_>) -> Result<(), GpuError> {
         let Claim { kernel, blocks, threads, limit } = *claim;
-        let mut taken = lock(&self.taken);
         let parts = u128::from(blocks) * u128::from(WHOLE) / u128::from(limit.max(1));
-        let fits = blocks <= limit && u128::from(*taken) + parts <= u128::from(WHOLE);
-        if !fits {
+        if blocks <= limit && parts <= u128::from(self.parts) {
+            return Ok(());
+        }
+        let mut taken = lock(&self.ledger.taken);
+        let others = *taken - self.parts;
+        if blocks > limit || u128::from(others) + parts > u128::from(WHOLE) {
             let of_kind = |parts: u64| (u128::from(parts) * u128::from(limit)).div_ceil(u128::from(WHOLE));
             return Err(GpuError::Residency {
                 kernel: kernel.to_owned(),
-                device: self.device,
+                device: self.ledger.device,
                 blocks,
                 threads,
                 limit,
-                taken: of_kind(*taken) as u64,
+                taken: of_kind(others) as u64,
             });
         }
-        *taken += parts as u64;
-        Ok(Residency { ledger: self.clone(), parts: parts as u64 })
+        *taken = others + parts as u64;
+        self.parts = parts as u64;
+        Ok(())
     }
 }
 
@@ -96,5 +112,23 @@ mod tests {
         assert!(claim(133, 132).is_err());
         assert!(claim(u64::MAX, u64::MAX - 1).is_err());
         assert!(claim(1, 0).is_err());
+    }
+
+    #[test]
+    fn kernels_that_take_turns_need_room_for_the_widest() {
+        let ledger = Ledger::new(0);
+        let of = |blocks, limit| Claim { kernel: "k", blocks, threads: 512, limit };
+        let mut turns = ledger.claim(&of(33, 132)).unwrap();
+        let other = ledger.claim(&of(66, 132)).unwrap();
+        turns.widen(&of(66, 264)).unwrap();
+        turns.widen(&of(66, 132)).unwrap();
+        let refused = turns.widen(&of(67, 132)).unwrap_err();
+        assert!(refused.to_string().contains("at most 132 can, of which 66 are taken"), "{refused}");
+        assert!(ledger.claim(&of(1, 132)).is_err());
+        drop(other);
+        turns.widen(&of(132, 132)).unwrap();
+        assert!(turns.widen(&of(1, 0)).is_err());
+        drop(turns);
+        drop(ledger.claim(&of(132, 132)).unwrap());
     }
 }

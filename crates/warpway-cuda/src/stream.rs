@@ -151,6 +151,14 @@ impl Stream {
     /// # Errors
     /// Those of `work`, which end the capture; `gpu.driver` for what cannot be captured.
     pub fn capture(&self, work: impl FnOnce() -> Result<(), GpuError>) -> Result<Graph, GpuError> {
+        self.capture_any(work)
+    }
+
+    /// The same for work with errors of its own.
+    pub(crate) fn capture_any<E: From<GpuError>>(
+        &self,
+        work: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Graph, E> {
         let _entered = self.context.enter()?;
         let table = self.context.driver().table();
         // SAFETY: the handle lives.
@@ -168,14 +176,13 @@ impl Stream {
         let graph = if raw.is_null() { None } else { Some(Graph::instantiate(&self.context, raw)) };
         worked?;
         ended?;
-        graph.unwrap_or_else(|| {
-            Err(GpuError::Device {
-                what: "capturing a stream".into(),
-                device: self.context.ordinal(),
-                why: "nothing was captured".into(),
-                hint: None,
-            })
-        })
+        let nothing = || GpuError::Device {
+            what: "capturing a stream".into(),
+            device: self.context.ordinal(),
+            why: "nothing was captured".into(),
+            hint: None,
+        };
+        Ok(graph.ok_or_else(nothing)??)
     }
 }
 

@@ -46,10 +46,11 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Looks an address up. The range `address..address + size` must lie in one allocation.
+    /// Looks an address of the context's device up. The range `address..address + size` must lie in one allocation.
     ///
     /// # Errors
-    /// `mem.invalid` for an address that is no device memory, or has been freed; `mem.bounds`.
+    /// `mem.invalid` for an address that is no device memory, or has been freed; `gpu.device` for memory of another
+    /// device; `mem.bounds`.
     pub fn find(context: &Context, address: u64, size: u64) -> Result<Self> {
         let driver = context.driver();
         let invalid = |why| MemoryError::Invalid { address, size, why };
@@ -64,6 +65,15 @@ impl Foreign {
         }
         let device = attribute::<c_int>(driver, address, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?;
         let device = device.ok_or_else(|| invalid("it belongs to no device"))?;
+        if device != context.ordinal() {
+            return Err(GpuError::Device {
+                what: format!("looking up {size} bytes at {address:#x}"),
+                device: context.ordinal(),
+                why: format!("they are memory of device {device}"),
+                hint: Some("each rank registers memory of its own device"),
+            }
+            .into());
+        }
         let (base, bytes) = address_range(context, address)?;
         let offset = address - base;
         if offset.checked_add(size).is_none_or(|end| end > bytes) {

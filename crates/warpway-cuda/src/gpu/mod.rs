@@ -1,0 +1,371 @@
+//! One rank's GPU: memory that peers reach, handles, kernels, and what ends a kernel's waits.
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `control.rs`, `watchdog.rs` | how waits of kernels end, and how their failures reach the communicator |
+//! | `buffer.rs` | memory that peers reach |
+//! | `channel.rs`, `handle_array.rs`, `liveness.rs` | device handles of channels, and how stale ones are found |
+//! | `objects.rs`, `arena.rs` | grid barriers, semaphores, epochs |
+//! | `program.rs` | kernels compiled and loaded |
+//! | `turns.rs`, `argument.rs` | launches: room for all blocks, order, and what must live until they have ended |
+
+mod arena;
+mod argument;
+mod buffer;
+mod channel;
+mod control;
+mod handle_array;
+mod liveness;
+mod objects;
+mod program;
+mod turns;
+mod watchdog;
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use warpway_core::channel::{BaseMemoryChannel, DeviceHandle, MemoryChannel};
+use warpway_core::communicator::Communicator;
+use warpway_core::memory::{Access, Element, MemoryError, Region, RegisteredMemory};
+use warpway_core::transport::{Device, Transport};
+use warpway_core::{Deadline, Result, Timeout};
+
+use crate::context::Context;
+use crate::handle::{MemoryChannelDeviceHandle, MemoryDevice2DeviceSemaphoreHandle};
+use crate::jit::{Compiler, Program};
+use crate::memory::{DeviceMemory, Foreign};
+use crate::module::{Kernel, LaunchShape};
+use crate::stream::Stream;
+use arena::Arena;
+use liveness::LivenessWords;
+use turns::{Turns, TurnsGraph};
+
+pub use argument::{Keeper, KernelArgument, KernelArguments, Plain};
+pub use buffer::GpuBuffer;
+pub use channel::GpuMemoryChannel;
+pub use control::ControlBlock;
+pub use handle_array::HandleArray;
+pub use objects::{DeviceObject, GpuEpochs, GpuSemaphore, GpuSyncer};
+pub use program::LoadedProgram;
+
+/// A communicator's GPU. Cheap to clone, `Send + Sync`.
+///
+/// Kernels launched by [`launch`](Self::launch) take turns: a kernel starts when the one before it has ended, whichever
+/// streams they are given to. So the room that they need on the device is that of the widest one, and no two of them use
+/// the same epochs at once. Kernels that are to overlap are launched in [lanes](Self::lane) of their own. Kernels
+/// that wait for nobody need none of this: [`Kernel::launch`].
+///
+/// Set everything up before the first kernel waits for a peer: allocating, loading kernels and freeing may have to wait
+/// for the kernels that run on the device, those of other ranks of this process among them.
+#[derive(Clone)]
+pub struct Gpu(Arc<Inner>);
+
+struct Inner {
+    // Dropped in this order: kernels end before what they use goes, the watchdog's memory after them.
+    turns: Turns,
+    control: ControlBlock,
+    arena: Arena,
+    words: LivenessWords,
+    /// For copies of set-up and tests.
+    stream: Arc<Stream>,
+    compiler: Compiler,
+    context: Context,
+    communicator: Communicator,
+}
+
+impl Gpu {
+    /// The GPU of `context`, for the rank that `communicator` is. `timeout` limits each wait of a kernel. Communicators of
+    /// one process that use the same device are given the same context.
+    ///
+    /// # Errors
+    /// `gpu.driver`, `system` if threads are exhausted.
+    pub fn new(
+        communicator: &Communicator,
+        context: &Context,
+        compiler: &Compiler,
+        timeout: Timeout,
+    ) -> Result<Self> {
+        // One for all copies of set-up and tests: streams share few queues of the hardware, so each one more can hold others up.
+        let stream = Arc::new(Stream::new(context)?);
+        let control = ControlBlock::on(&stream, communicator.health(), timeout)?;
+        Ok(Self(Arc::new(Inner {
+            turns: Turns::new(context, control.watched()),
+            control,
+            arena: Arena::new(&stream),
+            words: LivenessWords::new(context),
+            stream,
+            compiler: compiler.clone(),
+            context: context.clone(),
+            communicator: communicator.clone(),
+        })))
+    }
+
+    /// The device's context.
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// The device, for endpoints.
+    pub fn device(&self) -> Device {
+        self.0.context.device()
+    }
+
+    /// What ends waits of kernels.
+    pub fn control(&self) -> &ControlBlock {
+        &self.0.control
+    }
+
+    /// What compiles kernels.
+    pub fn compiler(&self) -> &Compiler {
+        &self.0.compiler
+    }
+
+    /// A new stream of the device.
+    ///
+    /// # Errors
+    /// `gpu.driver`.
+    pub fn stream(&self) -> Result<Stream> {
+        Ok(Stream::new(&self.0.context)?)
+    }
+
+    /// Allocates `len` zeroed elements that peers can reach.
+    ///
+    /// # Errors
+    /// `mem.invalid` for zero elements, `gpu.driver` if memory is exhausted.
+    pub fn alloc<T: Element>(&self, len: u64) -> Result<GpuBuffer<T>> {
+        let size = size_of::<T>() as u64;
+        let bytes = len.checked_mul(size).ok_or(MemoryError::Invalid {
+            address: 0,
+            size: u64::MAX,
+            why: "no memory is that large",
+        })?;
+        let memory = DeviceMemory::allocate(&self.0.context, bytes, &[])?;
+        GpuBuffer::<T>::clear(&memory, &self.0.stream)?;
+        let registered = self.register_region(memory.region()?)?;
+        Ok(GpuBuffer::new(memory, registered, Arc::clone(&self.0.stream), len))
+    }
+
+    /// Makes memory of another library known: `bytes` at the device address `address`, all in one allocation.
+    ///
+    /// # Errors
+    /// `mem.invalid` for an address that is no memory of a device, `gpu.device` for another device's, `mem.bounds`;
+    /// `mem.export` if its allocator has made it for this process only.
+    ///
+    /// # Safety
+    /// The memory must stay allocated until the registration, all that was made of it, and the peers' use of it have ended.
+    pub unsafe fn register(&self, address: u64, bytes: u64) -> Result<RegisteredMemory> {
+        Foreign::find(&self.0.context, address, bytes)?;
+        let invalid = MemoryError::Invalid { address, size: bytes, why: "the address is null" };
+        let first = NonNull::new(std::ptr::without_provenance_mut(address as usize)).ok_or(invalid)?;
+        // SAFETY: the driver knows the range as device memory (above); the caller keeps it allocated.
+        let region = unsafe { Region::new(first, bytes, self.device(), None, None)? };
+        self.register_region(region)
+    }
+
+    fn register_region(&self, region: Region) -> Result<RegisteredMemory> {
+        self.0.communicator.register_memory(region, Transport::CudaIpc.into(), Access::ALL)
+    }
+
+    /// What kernels do with a memory channel; the parameter is `warpway::MemoryChannel`, by value. Each call makes a
+    /// handle of its own; all of them share the channel's signals.
+    ///
+    /// # Errors
+    /// `conn.incompatible` unless the channel's connection is one of this device by CudaIpc; `gpu.device` if one of its
+    /// memories is not on a GPU.
+    pub fn memory_channel(
+        &self,
+        channel: &MemoryChannel,
+    ) -> Result<DeviceHandle<MemoryChannelDeviceHandle, GpuMemoryChannel>> {
+        channel::memory_channel(channel, self.device(), &self.0.control, &self.0.words)
+    }
+
+    /// What kernels do with a channel that only signals: `warpway::MemoryDevice2DeviceSemaphore`, by value.
+    ///
+    /// # Errors
+    /// As [`memory_channel`](Self::memory_channel).
+    pub fn signal_channel(
+        &self,
+        channel: &BaseMemoryChannel,
+    ) -> Result<DeviceHandle<MemoryDevice2DeviceSemaphoreHandle, BaseMemoryChannel>> {
+        channel::signal_channel(channel, self.device(), &self.0.control)
+    }
+
+    /// Handles as an array in device memory, for kernels that take many; it keeps what they name. The parameter is a pointer.
+    ///
+    /// # Errors
+    /// `gpu.driver`.
+    pub fn handle_array<H, C>(&self, handles: &[DeviceHandle<H, C>]) -> Result<HandleArray<H, C>>
+    where
+        H: Copy,
+        C: Clone,
+    {
+        HandleArray::new(&self.0.arena, handles)
+    }
+
+    /// A grid barrier. `object` is its number in errors.
+    ///
+    /// # Errors
+    /// `gpu.driver`.
+    pub fn syncer(&self, object: u64) -> Result<GpuSyncer> {
+        GpuSyncer::ready(&self.0.arena, self.0.control.site(None, object))
+    }
+
+    /// A counting semaphore with so many units. `object` is its number in errors.
+    ///
+    /// # Errors
+    /// `gpu.driver`.
+    pub fn semaphore(&self, units: u64, object: u64) -> Result<GpuSemaphore> {
+        GpuSemaphore::with(&self.0.arena, units, self.0.control.site(None, object))
+    }
+
+    /// The epochs of `areas` scratch areas.
+    ///
+    /// # Errors
+    /// `gpu.driver`.
+    pub fn epochs(&self, areas: u64) -> Result<GpuEpochs> {
+        GpuEpochs::new(&self.0.arena, areas)
+    }
+
+    /// Compiles a program for the device, or finds it in the cache, and loads it.
+    ///
+    /// # Errors
+    /// `gpu.compile` with the lines that are wrong, `unavailable` without a compiler, `gpu.driver`.
+    pub fn load(&self, program: &Program) -> Result<LoadedProgram> {
+        LoadedProgram::load(&self.0.context, &self.0.compiler, program)
+    }
+
+    /// Launches a kernel that may wait for its own blocks or for peers: all its blocks have room on the device, it
+    /// starts after the kernels launched here before, and what the arguments point to lives until it has ended. In
+    /// a stream that is captured the launch becomes part of the graph; see [`capture`](Self::capture).
+    ///
+    /// # Errors
+    /// The communicator's failure; `gpu.residency` if the blocks cannot all run at once beside what others have claimed;
+    /// `gpu.device` for a stream or kernel of another device; `gpu.driver`. Nothing was launched then.
+    ///
+    /// # Safety
+    /// The arguments must be those of the kernel, in order and each of its parameter's layout. What a [`Plain`] argument
+    /// points to must be valid until the kernel has ended, and the kernel must stay within what it is given.
+    pub unsafe fn launch(
+        &self,
+        kernel: &Kernel,
+        shape: LaunchShape,
+        arguments: impl KernelArguments,
+        stream: &Stream,
+    ) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.0.turns.launch(kernel, shape, &arguments, stream) }
+    }
+
+    /// Records what `work` gives to `stream`, for many launches. The graph keeps what the launches in it use.
+    ///
+    /// What other libraries capture (PyTorch's graphs) may contain launches as well; what those use is kept as
+    /// long as this value, since nobody says when such a graph is gone.
+    ///
+    /// # Errors
+    /// Those of `work`, which end the capture; `gpu.driver` for what cannot be captured.
+    pub fn capture(&self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<GpuGraph> {
+        Ok(GpuGraph { graph: self.0.turns.capture(stream, work)?, gpu: self.clone() })
+    }
+
+    /// Kernels that take turns among themselves only, beside those of [`launch`](Self::launch) and of other lanes.
+    pub fn lane(&self) -> Lane {
+        Lane { turns: Turns::new(&self.0.context, self.0.control.watched()), gpu: self.clone() }
+    }
+
+    /// Waits until everything given to `stream` has been done.
+    ///
+    /// # Errors
+    /// What a kernel has given up on: who waited for whom, where; of a kernel that was aborted, why. The
+    /// communicator's failure. `gpu.driver` if a kernel has touched what it must not: nothing works on this device any more.
+    /// `gpu.timeout` at the deadline: the work goes on.
+    pub fn synchronize(&self, stream: &Stream, deadline: Deadline) -> Result<()> {
+        let worked = stream.synchronize(deadline);
+        self.0.turns.tidy();
+        self.0.control.verdict(worked, "kernel")
+    }
+}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gpu")
+            .field("device", &self.0.context.ordinal())
+            .field("rank", &self.0.communicator.rank())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Kernels that take turns among themselves, beside others. Cheap to clone.
+#[derive(Clone)]
+pub struct Lane {
+    // Dropped before the control block that ends its kernels.
+    turns: Turns,
+    gpu: Gpu,
+}
+
+impl Lane {
+    /// As [`Gpu::launch`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn launch(
+        &self,
+        kernel: &Kernel,
+        shape: LaunchShape,
+        arguments: impl KernelArguments,
+        stream: &Stream,
+    ) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.turns.launch(kernel, shape, &arguments, stream) }
+    }
+
+    /// As [`Gpu::capture`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn capture(&self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<GpuGraph> {
+        Ok(GpuGraph { graph: self.turns.capture(stream, work)?, gpu: self.gpu.clone() })
+    }
+
+    /// As [`Gpu::synchronize`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn synchronize(&self, stream: &Stream, deadline: Deadline) -> Result<()> {
+        let worked = stream.synchronize(deadline);
+        self.turns.tidy();
+        self.gpu.control().verdict(worked, "kernel")
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.turns.fmt(f)
+    }
+}
+
+/// Captured work; keeps what it uses. Cheap to clone. Its launches take turns with those beside it.
+#[derive(Clone)]
+pub struct GpuGraph {
+    graph: TurnsGraph,
+    gpu: Gpu,
+}
+
+impl GpuGraph {
+    /// Does the work once more, after what `stream` has been given.
+    ///
+    /// # Errors
+    /// The communicator's failure, `gpu.driver`.
+    pub fn launch(&self, stream: &Stream) -> Result<()> {
+        self.graph.launch(stream)
+    }
+}
+
+impl fmt::Debug for GpuGraph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GpuGraph").field("gpu", &self.gpu).finish_non_exhaustive()
+    }
+}
