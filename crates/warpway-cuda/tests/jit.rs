@@ -221,6 +221,29 @@ fn a_library_that_is_named_and_is_none() {
 /// Of `formats.cuh`: each way of conversion and of folding once.
 const FORMATS: [&str; 6] = ["BF16", "E4M3", "E4M3B15", "F16", "F64", "I32"];
 
+/// The kernels of the examples, which are whole programs of users.
+#[test]
+fn kernels_of_the_examples_compile() {
+    let Some(compiler) = nvrtc() else { return };
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../warpway/examples");
+    let mut compiled = 0;
+    for path in std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()) {
+        if path.extension().is_none_or(|extension| extension != "cu") {
+            continue;
+        }
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let program = Program::new(name, std::fs::read_to_string(&path).unwrap()).device_headers();
+        for architecture in [SM_80, SM_90, SM_100] {
+            let image = compiler.compile(&program, architecture).unwrap_or_else(|error| panic!("{error}"));
+            let spilled =
+                |kernel: &warpway_cuda::jit::Kernel| kernel.resources.unwrap().spill_store_bytes > 0;
+            assert!(!image.kernels().iter().any(spilled), "{name} for {architecture}");
+        }
+        compiled += 1;
+    }
+    assert_eq!(compiled, 1);
+}
+
 /// Kernels of the GPU tests: none may spill, and their registers are those of `resources.txt`, if NVRTC is the one that made it.
 /// After a change, run this with `UPDATE_RESOURCES=1`.
 #[test]

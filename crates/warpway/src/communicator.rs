@@ -1,7 +1,7 @@
 //! The communicator as programs see it.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use warpway_core::bootstrap::{Rendezvous, TcpBootstrap, ThisHost};
 use warpway_core::channel::{BaseMemoryChannel, MemoryChannel};
@@ -12,8 +12,8 @@ use warpway_core::memory::{Access, Element, RegisteredMemory};
 use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
 use warpway_core::trace::{DumpConfig, DumpIdentity, DumpService, DumpSource, FlightDump};
 use warpway_core::transport::{Transport, TransportFlags};
-use warpway_core::{Deadline, Error, Result, Timeout};
-use warpway_cuda::CudaEngine;
+use warpway_core::{Deadline, Error, Result, Timeout, Unavailable};
+use warpway_cuda::{CudaEngine, Gpu};
 use warpway_host::{Block, BlockChannel, BlockSemaphore, HostBuffer, Launcher, PlanExecutor};
 
 use crate::barrier::Barrier;
@@ -31,9 +31,10 @@ use crate::peer::Peer;
 pub struct Communicator(Arc<Inner>);
 
 struct Inner {
-    // Dropped in this order: dumps and blocks before what they look at, the job last.
+    // Dropped in this order: dumps, blocks and kernels before what they look at, the job last.
     dumps: DumpService,
     executor: OnceLock<PlanExecutor>,
+    gpu: Mutex<Option<Gpu>>,
     launcher: Launcher,
     core: Core,
     bootstrap: Arc<TcpBootstrap>,
@@ -74,6 +75,7 @@ impl Communicator {
         Ok(Self(Arc::new(Inner {
             dumps,
             executor: OnceLock::new(),
+            gpu: Mutex::default(),
             launcher,
             core,
             bootstrap,
@@ -255,6 +257,29 @@ impl Communicator {
         Ok(service)
     }
 
+    /// This rank's GPU: `WARPWAY_DEVICE` if it is set; else the device whose context is current on the thread that first
+    /// uses it; else the rank among those of its host, modulo the visible devices. Several ranks may use one device. The
+    /// first call opens the driver and starts a thread that watches the kernels.
+    ///
+    /// # Errors
+    /// `unavailable` without a driver or device, or if `WARPWAY_ENGINE` is `host`; `gpu.driver`, also for a device that
+    /// does not exist.
+    pub fn gpu(&self) -> Result<Gpu> {
+        let mut gpu = self.0.gpu.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gpu) = &*gpu {
+            return Ok(gpu.clone());
+        }
+        let Inner { core, context, cuda, .. } = &*self.0;
+        let cuda = cuda.as_ref().ok_or_else(|| Unavailable {
+            what: "a GPU".into(),
+            why: "WARPWAY_ENGINE is host".into(),
+            hint: "set it to auto or cuda",
+        })?;
+        let compiler = context.devices().compiler();
+        let made = Gpu::new(core, &cuda.context()?, compiler, context.config().device_timeout)?;
+        Ok(gpu.insert(made).clone())
+    }
+
     /// A barrier on semaphores, much faster than [`barrier`](Self::barrier) when used often. All ranks call it.
     ///
     /// # Errors
@@ -322,7 +347,13 @@ impl Communicator {
         let host = |job_rank: u32| peers.get(job_rank as usize).map(|p| p.host);
         let near = host(member) == host(core.control().job_rank());
         let fastest = if near { Transport::SharedMemory } else { Transport::Ethernet };
-        Ok(EndpointConfig::cpu(transport.unwrap_or(fastest)))
+        Ok(match transport.unwrap_or(fastest) {
+            // The GPU of this rank.
+            Transport::CudaIpc => {
+                EndpointConfig { transport: Transport::CudaIpc, ..EndpointConfig::default() }
+            }
+            other => EndpointConfig::cpu(other),
+        })
     }
 }
 

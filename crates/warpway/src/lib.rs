@@ -30,7 +30,7 @@
 //! ```
 //!
 //! The crate joins `warpway-core` (everything that is the same for all transports) with the engines
-//! `warpway-host` (shared memory) and `warpway-net` (TCP), and re-exports what programs need of them.
+//! `warpway-host` (shared memory), `warpway-cuda` (GPUs) and `warpway-net` (TCP), and re-exports what programs need of them.
 #![forbid(unsafe_code)]
 
 mod barrier;
@@ -60,6 +60,8 @@ pub use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
 pub use warpway_core::semaphore::{Host2HostSemaphore, Semaphore};
 pub use warpway_core::transport::{Device, Transport, TransportFlags};
 pub use warpway_core::{Cause, Deadline, Error, ErrorCode, Failure, Result, Timeout};
+pub use warpway_cuda as cuda;
+pub use warpway_cuda::{Gpu, GpuBuffer, GpuGraph, LaunchShape, Plain, Stream};
 pub use warpway_host::{
     Block, BlockChannel, BlockSemaphore, BufferView, HostBuffer, Ll8, Ll16, PacketFormat, PlanLaunch,
     PrepareOptions, PreparedPlan, Share,

@@ -145,6 +145,7 @@ fn samples_on_the_pages_are_parts_of_the_programs() {
         ("04-port-channel.md", "port_channel"),
         ("05-all-gather.md", "all_gather"),
         ("06-plans.md", "all_reduce_plan"),
+        ("07-gpu.md", "gpu_channels"),
     ] {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{program}.rs"));
         let source = flat(&fs::read_to_string(source).unwrap());
@@ -155,6 +156,30 @@ fn samples_on_the_pages_are_parts_of_the_programs() {
             assert!(source.contains(&flat(sample)), "{name}: not a part of {program}.rs:\n{sample}");
         }
     }
+}
+
+#[test]
+fn kernels_on_the_pages_are_those_of_the_programs() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/gpu_channels.cu");
+    let source = flat(&fs::read_to_string(source).unwrap());
+    let page = page("07-gpu.md");
+    let kernels = blocks(&page, "cuda");
+    assert_eq!(kernels.len(), 2);
+    for kernel in kernels {
+        assert!(source.contains(&flat(kernel)), "not a part of gpu_channels.cu:\n{kernel}");
+    }
+}
+
+/// As processes and as threads; what it does on a GPU is a test of the GPU bundle.
+#[test]
+fn gpu_channels_without_a_gpu() {
+    let mut threads = example("gpu_channels");
+    threads.env("WARPWAY_CUDA_DRIVER", "/nowhere/libcuda.so.1");
+    let [threads] = &Ranks::start([threads]).join()[..] else { unreachable!("one process") };
+    assert_eq!(threads.code, Some(1));
+    let expected = "Error: the CUDA driver is unavailable: ";
+    assert!(threads.stderr.starts_with(expected), "{}", threads.stderr);
+    assert!(threads.stderr.contains("set WARPWAY_CUDA_DRIVER, or use the host engine"), "{}", threads.stderr);
 }
 
 #[test]

@@ -1,0 +1,110 @@
+//! Ranks and their GPUs, on a driver in host memory.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test")]
+
+use std::time::Duration;
+
+use fake_cuda::Fake;
+use warpway::core::config::EngineChoice;
+use warpway::core::gpu::GpuError;
+use warpway::core::semaphore::MemoryDevice2DeviceSemaphore;
+use warpway::cuda::{Context as GpuContext, Driver};
+use warpway::{Communicator, Config, Context, Deadline, Error, MemoryChannel, Result, Transport, in_process};
+
+fn config(fake: &Fake) -> Config {
+    let mut config = Config::default();
+    config.cuda_driver = fake.path().clone();
+    config
+}
+
+fn ordinal(comm: &Communicator) -> Result<i32> {
+    Ok(comm.gpu()?.context().ordinal())
+}
+
+#[test]
+fn ranks_take_the_visible_devices_in_turns() {
+    let fake = Fake::open();
+    fake.set("devices=2");
+    let ordinals = in_process(5, &Context::new(config(&fake)), |comm| {
+        let child = comm.split(0, -(comm.rank() as i32))?.unwrap();
+        assert_eq!(ordinal(&child)?, ordinal(comm)?, "a part of a communicator is on the same devices");
+        comm.barrier()?;
+        ordinal(comm)
+    });
+    assert_eq!(ordinals.unwrap(), [0, 1, 0, 1, 0]);
+    assert_eq!(fake.live().total(), 0, "{:?}", fake.live());
+}
+
+#[test]
+fn the_current_device_goes_before_the_local_rank_and_the_setting_before_both() {
+    let fake = Fake::open();
+    fake.set("devices=3");
+    let driver = Driver::open(fake.path()).unwrap();
+    let current = GpuContext::primary(&driver, 2).unwrap();
+    let chosen = |config| {
+        in_process(2, &Context::new(config), |comm| {
+            let _entered = current.enter()?;
+            ordinal(comm)
+        })
+    };
+    assert_eq!(chosen(config(&fake)).unwrap(), [2, 2]);
+    let mut configured = config(&fake);
+    configured.device = Some(1);
+    assert_eq!(chosen(configured.clone()).unwrap(), [1, 1]);
+    configured.device = Some(3);
+    let error = chosen(configured).unwrap_err();
+    assert!(matches!(error, Error::Gpu(GpuError::Driver { .. })), "{error}");
+    assert!(error.to_string().contains("device 3"), "{error}");
+}
+
+#[test]
+fn without_a_gpu_the_error_says_why() {
+    let fake = Fake::open();
+    let mut host = config(&fake);
+    host.engine = EngineChoice::Host;
+    let error = in_process(1, &Context::new(host), ordinal).unwrap_err();
+    assert_eq!(error.to_string(), "a GPU is unavailable: WARPWAY_ENGINE is host; set it to auto or cuda");
+    let mut absent = config(&fake);
+    absent.cuda_driver = "/nowhere/libcuda.so.1".into();
+    let error = in_process(1, &Context::new(absent), ordinal).unwrap_err();
+    assert_eq!(error.id(), "unavailable");
+}
+
+/// Ranks 0 and 1 are on two devices, 0 and 2 on one, and each is a peer of itself.
+#[test]
+fn handles_of_threads_lead_to_each_other() {
+    let fake = Fake::open();
+    fake.set("devices=2");
+    let sides = in_process(4, &Context::new(config(&fake)), |comm| {
+        let gpu = comm.gpu()?;
+        let peers = comm.connect_all(Some(Transport::CudaIpc))?;
+        let memory = gpu.alloc::<u32>(33)?;
+        for peer in &peers {
+            peer.send_memory(&memory)?;
+        }
+        let remotes: Vec<_> = peers.iter().map(|peer| peer.recv_memory()).collect::<Result<_>>()?;
+        let semaphores: Vec<_> = peers.iter().map(|peer| peer.start_semaphore()).collect::<Result<_>>()?;
+        let mut handles = Vec::new();
+        for (remote, semaphore) in remotes.into_iter().zip(semaphores) {
+            let semaphore = semaphore.wait(Deadline::after(Duration::from_secs(30)))?;
+            let semaphore = MemoryDevice2DeviceSemaphore::new(semaphore)?;
+            let channel = MemoryChannel::new(semaphore, remote, memory.memory().clone(), None)?;
+            handles.push(*gpu.memory_channel(&channel)?);
+        }
+        comm.barrier()?;
+        Ok((memory.address(), handles))
+    })
+    .unwrap();
+    for (rank, (address, handles)) in sides.iter().enumerate() {
+        for (peer, handle) in handles.iter().enumerate() {
+            let (there, back) = (&sides[peer].0, &sides[peer].1[rank]);
+            assert_eq!(
+                (handle.src, handle.src_bytes, handle.dst, handle.dst_bytes),
+                (*address, 132, *there, 132)
+            );
+            assert_eq!(handle.semaphore.remote_inbound, back.semaphore.inbound, "{rank} to {peer}");
+            assert_eq!(handle.semaphore.expected, handle.semaphore.inbound + 32);
+            assert_eq!(handle.semaphore.site.peer, peer as u32);
+        }
+    }
+    assert_eq!(fake.live().total(), 0, "{:?}", fake.live());
+}
