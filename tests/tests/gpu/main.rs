@@ -23,4 +23,8 @@ mod device_packets;
 mod device_semaphores;
 mod figures_conversions;
 mod pair_channel;
+mod ranks_channels;
+mod ranks_failures;
+mod ranks_many;
+mod ranks_replay;
 mod rig;
