@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use warpway_core::connection::{CompletionListener, Position, RawConnection, Span};
 use warpway_core::memory::MemoryError;
 use warpway_core::trace::Operation;
-use warpway_core::transport::Transport;
+use warpway_core::transport::{DeviceKind, Transport};
 use warpway_core::{Deadline, Error, Result};
 
 use crate::frame::Kind;
@@ -55,7 +55,10 @@ impl TcpConnection {
 impl RawConnection for TcpConnection {
     fn write(&self, destination: Span<'_>, source: Span<'_>, size: u64) -> Result<Position> {
         let memory = self.memory_id(&destination)?;
-        source.memory.pointer("write", source.offset, size)?;
+        let staged = source.memory.region().is_some_and(|region| region.staging().is_some());
+        if !staged {
+            source.memory.pointer("write", source.offset, size)?;
+        }
         self.link.post(Operation::Write, |position| {
             Posted::Write(Write {
                 position,
@@ -64,6 +67,7 @@ impl RawConnection for TcpConnection {
                 source: source.memory.clone(),
                 source_offset: source.offset,
                 left: size,
+                staged,
             })
         })
     }
@@ -74,6 +78,14 @@ impl RawConnection for TcpConnection {
 
     fn add(&self, destination: Span<'_>, delta: i64) -> Result<Position> {
         self.word(Operation::AtomicAdd, Kind::Add, destination, delta.cast_unsigned())
+    }
+
+    fn raise(&self, destination: Span<'_>, value: u64) -> Result<Position> {
+        // A word of a GPU is written in the order of its copies; adding would have to read it first.
+        match destination.memory.device().kind {
+            DeviceKind::Gpu => self.word(Operation::AtomicAdd, Kind::Store, destination, value),
+            _ => self.add(destination, 1),
+        }
     }
 
     fn completed(&self) -> Result<Position> {

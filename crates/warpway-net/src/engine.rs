@@ -111,10 +111,12 @@ impl Engine for TcpEngine {
             transport: Transport::Ethernet,
             why,
         };
-        if region.device().kind == DeviceKind::Gpu {
-            return Err(refuse("TCP reaches CPU memory only; stage GPU memory through a host buffer").into());
+        if region.device().kind != DeviceKind::Cpu && region.staging().is_none() {
+            return Err(
+                refuse("TCP reaches memory of a device through its engine, which offers no way").into()
+            );
         }
-        let id = self.table.add(JobId::of(&*context.control), region.clone(), access);
+        let id = self.table.add(JobId::of(&*context.control), region.clone(), access)?;
         let id = id.ok_or_else(|| refuse("2^32 regions are exported already"))?;
         Ok(Export {
             ethernet: Some(EthernetExport { memory_id: id }),

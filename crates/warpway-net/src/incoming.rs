@@ -1,13 +1,15 @@
 //! Reading a link: headers through a small buffer, payloads straight into their destination.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use warpway_core::Error;
 
 use crate::frame::{HEADER_BYTES, Header, Kind, Reason};
 use crate::link::Link;
 use crate::lock;
-use crate::table::{Exported, Table};
+use crate::table::{Exported, Problem, Table, Writer};
 use crate::vectors::{self, RawBuffer};
 
 /// Bytes read while no payload is due: some eighty words, or a header and the beginning of its payload.
@@ -31,6 +33,10 @@ pub(crate) struct Input {
     unfinished: Option<(u64, u64)>,
     /// An operation was refused: later ones are read and discarded.
     refused: bool,
+    /// Devices that have been given something which may not have arrived.
+    unsettled: Vec<Writer>,
+    /// The position that has been noted as applied.
+    noted: u64,
 }
 
 /// Where the bytes that come next go.
@@ -52,15 +58,28 @@ impl Default for Input {
             position: 0,
             unfinished: None,
             refused: false,
+            unsettled: Vec::new(),
+            noted: 0,
         }
     }
 }
+
+/// Bytes asked for, and what the system says.
+type Read = (usize, Result<usize, Errno>);
 
 /// Why reading stopped for good.
 enum Stop {
     Closed,
     System(Errno),
     Violation(&'static str),
+    /// A device of this rank has failed.
+    Device(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Device(error)
+    }
 }
 
 impl From<&'static str> for Stop {
@@ -80,12 +99,10 @@ impl Link {
                 break;
             }
         }
-        if !input.refused {
-            self.note_applied(input.position);
-        }
+        let settled = input.settle(self);
         drop(input);
-        match result {
-            Ok(_) => {}
+        match result.and(settled) {
+            Ok(()) => {}
             Err(Stop::Closed) => {
                 self.lost(
                     "tcp receive",
@@ -94,6 +111,12 @@ impl Link {
             }
             Err(Stop::System(errno)) => self.lost("tcp receive", &format!("receiving failed: {errno}")),
             Err(Stop::Violation(what)) => self.violated(what),
+            Err(Stop::Device(error)) => {
+                let why = error.to_string();
+                let health = &self.parts.waiter.health;
+                health.fail_local("tcp receive", Some(health.rank()), error);
+                self.lost("tcp receive", &why);
+            }
         }
     }
 }
@@ -105,7 +128,7 @@ impl Input {
             Some(mut payload) => {
                 let result = self.read_payload(link, &mut payload);
                 self.payload = Some(payload);
-                result
+                result?
             }
             None => self.read_staging(link),
         };
@@ -133,7 +156,7 @@ impl Input {
     }
 
     /// Reads payload into its destination, and the next header behind it. Staging is empty now.
-    fn read_payload(&mut self, link: &Link, payload: &mut Payload) -> (usize, Result<usize, Errno>) {
+    fn read_payload(&mut self, link: &Link, payload: &mut Payload) -> Result<Read, Stop> {
         (self.begin, self.end) = (0, 0);
         let target = payload.target.clone();
         let Some(target) = target else {
@@ -141,8 +164,11 @@ impl Input {
             let scratch = self.staging.get_mut(..room).unwrap_or_default();
             let read = rustix::io::read(&link.parts.socket, scratch);
             payload.advance(*read.as_ref().unwrap_or(&0) as u64);
-            return (room, read);
+            return Ok((room, read));
         };
+        if let Some(writer) = target.writer() {
+            return self.read_to_device(link, payload, &target, writer);
+        }
         let length = payload.left.min(CALL_BYTES);
         // The next header may come with the last bytes, but nothing of what follows that header.
         let extra = if length == payload.left { HEADER_BYTES } else { 0 };
@@ -159,21 +185,84 @@ impl Input {
                 let body = bytes.min(length as usize);
                 payload.advance(body as u64);
                 self.end = bytes - body;
-                (length as usize + extra, read)
+                Ok((length as usize + extra, read))
             }
             Err(reason) => {
-                self.refuse(link, &payload.header, reason);
+                self.refuse(link, &payload.header, reason)?;
                 payload.target = None;
-                (0, Err(Errno::INTR))
+                Ok((0, Err(Errno::INTR)))
             }
         }
+    }
+
+    /// The same through a buffer, which a device copies while the next bytes come.
+    fn read_to_device(
+        &mut self,
+        link: &Link,
+        payload: &mut Payload,
+        target: &Exported,
+        writer: &Writer,
+    ) -> Result<Read, Stop> {
+        let mut staged = lock(writer);
+        let length = payload.left.min(CALL_BYTES).min(staged.limit());
+        let extra = if length == payload.left { HEADER_BYTES } else { 0 };
+        let buffer = RawBuffer::new(staged.buffer()?, length as usize);
+        let next = self.staging.get_mut(..extra).unwrap_or_default();
+        // SAFETY: the buffer has `limit` bytes and is ours until it is given to the device; `next` is a live exclusive slice.
+        let read = unsafe { vectors::receive(&link.parts.socket, [buffer, RawBuffer::writing(next)]) };
+        let bytes = *read.as_ref().unwrap_or(&0);
+        let body = bytes.min(length as usize);
+        self.end = bytes - body;
+        let written = match body {
+            0 => Ok(()),
+            _ => target.write_staged(&mut **staged, payload.offset, body as u64),
+        };
+        drop(staged);
+        self.applied(link, &payload.header, written, Some(writer))?;
+        payload.advance(body as u64);
+        if self.refused {
+            payload.target = None;
+        }
+        Ok((length as usize + extra, read))
+    }
+
+    /// What has become of something that was to be applied; `writer`: a device still has to.
+    fn applied(
+        &mut self,
+        link: &Link,
+        header: &Header,
+        result: Result<(), Problem>,
+        writer: Option<&Writer>,
+    ) -> Result<(), Stop> {
+        match result {
+            Ok(()) => {
+                let new = |writer: &&Writer| !self.unsettled.iter().any(|known| Arc::ptr_eq(known, writer));
+                self.unsettled.extend(writer.filter(new).cloned());
+                Ok(())
+            }
+            Err(Problem::Refused(reason)) => self.refuse(link, header, reason),
+            Err(Problem::Device(error)) => Err(Stop::Device(error)),
+        }
+    }
+
+    /// Notes how far operations have been applied; devices are waited for if that is any further.
+    fn settle(&mut self, link: &Link) -> Result<(), Stop> {
+        if self.refused || self.noted == self.position {
+            return Ok(());
+        }
+        for writer in self.unsettled.drain(..) {
+            lock(&writer).drain()?;
+        }
+        self.noted = self.position;
+        link.note_applied(self.position);
+        Ok(())
     }
 
     /// Works off what staging holds, and finished payloads.
     fn parse(&mut self, link: &Link, table: &Table) -> Result<(), Stop> {
         loop {
             if let Some(mut payload) = self.payload.take() {
-                self.copy_staged(link, &mut payload);
+                self.copy_staged(link, &mut payload)?;
                 if payload.left > 0 {
                     self.payload = Some(payload);
                     return Ok(());
@@ -196,9 +285,7 @@ impl Input {
             Kind::Refuse => link.refused(&header),
             Kind::Goodbye => {
                 // What was applied so far must be acknowledged before the link may end.
-                if !self.refused {
-                    link.note_applied(self.position);
-                }
+                self.settle(link)?;
                 link.note_goodbye();
             }
             Kind::Write => self.begin_piece(link, table, header)?,
@@ -208,11 +295,12 @@ impl Input {
                 }
                 if !self.refused {
                     let job = &link.parts.job;
-                    let updated = table
-                        .find(job, header.memory)
-                        .and_then(|exported| exported.update(header.kind, header.offset, header.operand));
-                    if let Err(reason) = updated {
-                        self.refuse(link, &header, reason);
+                    match table.find(job, header.memory) {
+                        Ok(exported) => {
+                            let updated = exported.update(header.kind, header.offset, header.operand);
+                            self.applied(link, &header, updated, exported.writer())?;
+                        }
+                        Err(reason) => self.refuse(link, &header, reason)?,
                     }
                 }
                 self.position = header.position;
@@ -235,7 +323,7 @@ impl Input {
             let found = table.find(&link.parts.job, header.memory);
             match found.and_then(|e| e.check_write(header.offset, header.operand).map(|()| e)) {
                 Ok(exported) => target = Some(exported),
-                Err(reason) => self.refuse(link, &header, reason),
+                Err(reason) => self.refuse(link, &header, reason)?,
             }
         }
         self.unfinished = match (rest, end) {
@@ -248,31 +336,40 @@ impl Input {
     }
 
     /// Moves payload that came with its header.
-    fn copy_staged(&mut self, link: &Link, payload: &mut Payload) {
+    fn copy_staged(&mut self, link: &Link, payload: &mut Payload) -> Result<(), Stop> {
         let length = payload.left.min((self.end - self.begin) as u64);
         if length == 0 {
-            return;
+            return Ok(());
         }
         if let Some(target) = payload.target.clone() {
             let source = self.staging.get(self.begin..self.end).unwrap_or_default();
-            let copied = target.with_bytes(payload.offset, |address| {
-                // SAFETY: `length` bytes are staged; the destination range was checked when the header came
-                // and is live inside `with_bytes`; staging is our own and overlaps nobody's region.
+            let copy = |address: NonNull<u8>| {
+                // SAFETY: `length` bytes are staged; the destination is a range that was checked when the header came and
+                // is live inside `with_bytes`, or a free buffer; staging is our own and overlaps neither.
                 unsafe { address.as_ptr().copy_from_nonoverlapping(source.as_ptr(), length as usize) };
-            });
-            if let Err(reason) = copied {
-                self.refuse(link, &payload.header, reason);
+            };
+            let copied = match target.writer() {
+                None => target.with_bytes(payload.offset, copy).map_err(Problem::from),
+                Some(writer) => {
+                    let mut staged = lock(writer);
+                    copy(staged.buffer()?);
+                    target.write_staged(&mut **staged, payload.offset, length)
+                }
+            };
+            self.applied(link, &payload.header, copied, target.writer())?;
+            if self.refused {
                 payload.target = None;
             }
         }
         self.begin += length as usize;
         payload.advance(length);
+        Ok(())
     }
 
     /// Tells the sender, and applies nothing of this link from here on.
-    fn refuse(&mut self, link: &Link, header: &Header, reason: Reason) {
+    fn refuse(&mut self, link: &Link, header: &Header, reason: Reason) -> Result<(), Stop> {
         if !self.refused {
-            link.note_applied(self.position);
+            self.settle(link)?;
             self.refused = true;
             let length = if header.kind == Kind::Write { header.operand } else { 0 };
             let operand = header.kind as u64;
@@ -284,6 +381,7 @@ impl Input {
                 ..*header
             });
         }
+        Ok(())
     }
 }
 

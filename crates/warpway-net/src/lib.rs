@@ -29,6 +29,7 @@ mod outgoing;
 mod reactor;
 mod service;
 mod socket;
+mod staged;
 mod table;
 mod vectors;
 

@@ -18,6 +18,7 @@ use warpway_core::{Error, Result, Timeout};
 use crate::frame::{HEADER_BYTES, Header, Kind, PIECE_BYTES};
 use crate::link::Link;
 use crate::lock;
+use crate::staged::{STAGED_PIECE_BYTES, Staged};
 use crate::vectors::{self, RawBuffer};
 
 /// What a posting thread sends itself before it leaves the rest to the sending thread.
@@ -52,6 +53,8 @@ pub(crate) struct Write {
     pub(crate) source_offset: u64,
     /// Bytes for which no header has been made.
     pub(crate) left: u64,
+    /// The source is memory of a device, which this engine reads through host buffers.
+    pub(crate) staged: bool,
 }
 
 /// What waits on a link. Locked for short.
@@ -83,6 +86,8 @@ impl Queue {
 pub(crate) struct Output {
     head: Vec<u8>,
     head_sent: usize,
+    /// Pieces of `current` that are in memory of a device, or on their way to the host. Dropped before it.
+    staged: Staged,
     /// The write whose piece follows the head.
     current: Option<Write>,
     /// Unsent bytes of that piece.
@@ -102,6 +107,7 @@ impl Output {
         self.head_sent += head as usize;
         let body = (sent - head).min(self.body);
         self.body -= body;
+        self.staged.advance(body, self.body);
         if let Some(write) = &mut self.current {
             write.source_offset += body;
             if self.body == 0 && write.left == 0 {
@@ -112,6 +118,8 @@ impl Output {
 
     /// Drops everything; the socket is lost.
     pub(crate) fn clear(&mut self) {
+        // Waits for what is being read.
+        self.staged = Staged::default();
         self.head.clear();
         (self.head_sent, self.body, self.current) = (0, 0, None);
     }
@@ -123,7 +131,7 @@ impl Output {
     /// Makes the header of the next piece of the current write.
     fn begin_piece(&mut self) {
         let Some(write) = &mut self.current else { return };
-        let length = write.left.min(PIECE_BYTES);
+        let length = write.left.min(if write.staged { STAGED_PIECE_BYTES } else { PIECE_BYTES });
         let header = Header {
             kind: Kind::Write,
             reason: None,
@@ -145,7 +153,7 @@ impl Output {
                 self.push(&Header { kind, reason: None, position, memory, offset, length: 0, operand });
             }
             Posted::Write(write) => {
-                let copied = write.left <= COPIED_BYTES;
+                let copied = write.left <= COPIED_BYTES && !write.staged;
                 self.current = Some(write);
                 self.begin_piece();
                 if copied {
@@ -154,6 +162,14 @@ impl Output {
             }
         }
         Ok(())
+    }
+
+    /// Brings the piece to be sent to the host, if it is not there. Not under the queue's lock: it waits for a copy.
+    fn stage(&mut self) -> Result<()> {
+        match &self.current {
+            Some(write) if write.staged && self.body > 0 => self.staged.fetch(write, self.body),
+            _ => Ok(()),
+        }
     }
 
     /// Moves a small payload behind its header.
@@ -251,6 +267,9 @@ impl Link {
                         Err(error) => break error.to_string(),
                     }
                 }
+                if let Err(error) = output.stage() {
+                    break error.to_string();
+                }
                 let sent = if budget == 0 { Err(Errno::AGAIN) } else { self.send_some(&output) };
                 match sent {
                     Ok(sent) => {
@@ -277,10 +296,13 @@ impl Link {
         let head = RawBuffer::reading(output.head.get(output.head_sent..).unwrap_or_default());
         let length = output.body.min(CALL_BYTES);
         let body = output.current.as_ref().filter(|_| length > 0);
-        let body = body.and_then(|w| w.source.pointer("write", w.source_offset, length).ok());
+        let body = body.and_then(|w| match output.staged.bytes() {
+            None => w.source.pointer("write", w.source_offset, length).ok(),
+            staged => staged,
+        });
         let body = body.map_or(RawBuffer::reading(&[]), |pointer| RawBuffer::new(pointer, length as usize));
         // SAFETY: the head is a live slice; the body lies in a region that `current` keeps mapped, in the
-        // range that `pointer` has checked.
+        // range that `pointer` has checked, or in the buffer that holds the piece.
         let sent = unsafe { vectors::send(&self.parts.socket, [head, body]) }?;
         Ok(sent as u64)
     }

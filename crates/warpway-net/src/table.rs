@@ -1,11 +1,14 @@
-//! Memory that peers may name: a table of regions under numbers that carry a generation.
+//! Memory that peers may name: a table of regions under numbers that carry a generation. Bytes for memory of a device go
+//! through host buffers, and are copied in the order in which they come.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use warpway_core::memory::{Access, Region};
+use warpway_core::Error;
+use warpway_core::memory::{Access, Region, StagedWriter};
 use warpway_core::token::{TOKEN_BYTES, Token};
+use warpway_core::transport::Device;
 
 use crate::frame::{Kind, Reason};
 use crate::job::JobId;
@@ -13,7 +16,14 @@ use crate::lock;
 
 /// The exported regions of one engine.
 #[derive(Default)]
-pub(crate) struct Table(Mutex<Slots>);
+pub(crate) struct Table {
+    slots: Mutex<Slots>,
+    /// One per device, so that what comes in by one link takes effect in order, whatever memories it is for.
+    writers: Mutex<Vec<(Device, Writer)>>,
+}
+
+/// What brings bytes to the memory of a device; only the receiving thread uses it, and whoever withdraws.
+pub(crate) type Writer = Arc<Mutex<Box<dyn StagedWriter>>>;
 
 #[derive(Default)]
 struct Slots {
@@ -35,29 +45,36 @@ pub(crate) struct Exported {
     /// False once withdrawn. Held while bytes are moved, so that after `Table::withdraw` nobody touches
     /// the region, which its owner may unmap then.
     live: Mutex<bool>,
+    /// `None` if the CPU reaches the region by itself.
+    writer: Option<Writer>,
 }
 
 impl Table {
     /// Adds a region; `None` if 2^32 regions are exported.
-    pub(crate) fn add(&self, job: JobId, region: Region, access: Access) -> Option<u64> {
-        let exported = Some(Arc::new(Exported { job, region, access, live: Mutex::new(true) }));
-        let mut table = lock(&self.0);
-        let index = match table.free.pop() {
-            Some(index) => index,
-            None => {
-                let index = u32::try_from(table.slots.len()).ok()?;
-                table.slots.push(Slot { generation: 1, exported: None });
-                index
-            }
-        };
-        let slot = table.slots.get_mut(index as usize)?;
-        slot.exported = exported;
-        Some(u64::from(slot.generation) << 32 | u64::from(index))
+    ///
+    /// # Errors
+    /// Those of the region's device.
+    pub(crate) fn add(&self, job: JobId, region: Region, access: Access) -> Result<Option<u64>, Error> {
+        let writer = self.writer(&region)?;
+        let exported = Exported { job, region, access, live: Mutex::new(true), writer };
+        Ok(lock(&self.slots).add(Arc::new(exported)))
+    }
+
+    /// What writes into a region of a device.
+    fn writer(&self, region: &Region) -> Result<Option<Writer>, Error> {
+        let Some(staging) = region.staging() else { return Ok(None) };
+        let mut writers = lock(&self.writers);
+        if let Some((_, writer)) = writers.iter().find(|(device, _)| *device == region.device()) {
+            return Ok(Some(Arc::clone(writer)));
+        }
+        let writer = Arc::new(Mutex::new(staging.writer()?));
+        writers.push((region.device(), Arc::clone(&writer)));
+        Ok(Some(writer))
     }
 
     /// Removes a region; when it returns, nobody moves bytes into it any more.
     pub(crate) fn withdraw(&self, id: u64) {
-        let mut table = lock(&self.0);
+        let mut table = lock(&self.slots);
         let (index, generation) = (id as u32, (id >> 32) as u32);
         let Some(slot) = table.slots.get_mut(index as usize).filter(|s| s.generation == generation) else {
             return;
@@ -70,12 +87,17 @@ impl Table {
         drop(table);
         if let Some(exported) = exported {
             *lock(&exported.live) = false;
+            if let Some(writer) = &exported.writer
+                && let Err(error) = lock(writer).drain()
+            {
+                tracing::warn!(%error, "withdrawing memory of a device that has failed");
+            }
         }
     }
 
     /// The region with this number, if it belongs to this job.
     pub(crate) fn find(&self, job: &JobId, id: u64) -> Result<Arc<Exported>, Reason> {
-        let table = lock(&self.0);
+        let table = lock(&self.slots);
         table
             .slots
             .get(id as u32 as usize)
@@ -87,7 +109,44 @@ impl Table {
     }
 }
 
+impl Slots {
+    fn add(&mut self, exported: Arc<Exported>) -> Option<u64> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = u32::try_from(self.slots.len()).ok()?;
+                self.slots.push(Slot { generation: 1, exported: None });
+                index
+            }
+        };
+        let slot = self.slots.get_mut(index as usize)?;
+        slot.exported = Some(exported);
+        Some(u64::from(slot.generation) << 32 | u64::from(index))
+    }
+}
+
 impl Exported {
+    /// How the memory is written, if it is a device's.
+    pub(crate) fn writer(&self) -> Option<&Writer> {
+        self.writer.as_ref()
+    }
+
+    /// Gives the first `size` bytes of the writer's buffer to the device, in a range checked before, unless withdrawn.
+    pub(crate) fn write_staged(
+        &self,
+        writer: &mut dyn StagedWriter,
+        offset: u64,
+        size: u64,
+    ) -> Result<(), Problem> {
+        self.while_live(|| Ok(writer.write(&self.region, offset, size)?))
+    }
+
+    /// Calls `action` unless the region is withdrawn; that waits meanwhile.
+    fn while_live<T>(&self, action: impl FnOnce() -> Result<T, Problem>) -> Result<T, Problem> {
+        let live = lock(&self.live);
+        if *live { action() } else { Err(Reason::Withdrawn.into()) }
+    }
+
     /// Whether `size` bytes at `offset` may be written.
     pub(crate) fn check_write(&self, offset: u64, size: u64) -> Result<(), Reason> {
         if !self.access.contains(Access::WRITE) {
@@ -113,16 +172,23 @@ impl Exported {
     }
 
     /// Stores to or adds to the word at `offset`.
-    pub(crate) fn update(&self, kind: Kind, offset: u64, operand: u64) -> Result<(), Reason> {
+    pub(crate) fn update(&self, kind: Kind, offset: u64, operand: u64) -> Result<(), Problem> {
         if !self.access.contains(Access::ATOMIC) {
-            return Err(Reason::Access);
+            return Err(Reason::Access.into());
         }
         let tokens = self.access.contains(Access::TOKENS);
         let unit = if tokens { TOKEN_BYTES } else { 8 };
         self.check_range(offset, unit)?;
         let address = self.region.address().as_ptr() as u64;
         if !address.wrapping_add(offset).is_multiple_of(unit) || (tokens && !offset.is_multiple_of(unit)) {
-            return Err(Reason::Alignment);
+            return Err(Reason::Alignment.into());
+        }
+        if let Some(writer) = &self.writer {
+            let mut writer = lock(writer);
+            return self.while_live(|| match kind {
+                Kind::Add => Ok(writer.add(&self.region, offset, operand)?),
+                _ => Ok(writer.store(&self.region, offset, operand)?),
+            });
         }
         self.with_bytes(offset, |pointer| {
             if tokens {
@@ -143,12 +209,33 @@ impl Exported {
                     _ => word.store(operand, Ordering::Release),
                 }
             }
-        })
+        })?;
+        Ok(())
     }
 
     fn check_range(&self, offset: u64, size: u64) -> Result<(), Reason> {
         let inside = offset.checked_add(size).is_some_and(|end| end <= self.region.size());
         if inside { Ok(()) } else { Err(Reason::Bounds) }
+    }
+}
+
+/// Why an operation is not applied.
+pub(crate) enum Problem {
+    /// It is the sender's mistake, or the owner has withdrawn the memory.
+    Refused(Reason),
+    /// The device has failed.
+    Device(Error),
+}
+
+impl From<Reason> for Problem {
+    fn from(reason: Reason) -> Self {
+        Self::Refused(reason)
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        Self::Device(error)
     }
 }
 

@@ -6,6 +6,7 @@ mod local_memories;
 mod record;
 mod region;
 mod registered;
+mod staging;
 mod token_memory;
 mod token_pool;
 
@@ -17,5 +18,6 @@ pub use region::{Access, Backing, Region};
 pub use registered::{
     Export, GpuPlacement, Import, ImportAttempt, ImportReport, MappedToken, RegisteredMemory, WeakMemory,
 };
+pub use staging::{StagedReader, StagedWriter, Staging};
 pub use token_memory::{HostTokens, TokenMemory};
 pub use token_pool::{LeasedToken, TOKENS_PER_PAGE, TokenPool};

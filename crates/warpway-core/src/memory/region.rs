@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::MemoryError;
+use super::{MemoryError, Staging};
 use crate::transport::Device;
 
 /// What peers may do, and how the words are to be treated.
@@ -76,6 +76,8 @@ pub struct Region {
     backing: Option<Backing>,
     /// Owner of the mapping; `None` where the caller vouches for the memory.
     keeper: Option<Arc<dyn Any + Send + Sync>>,
+    /// How the CPU reaches it nevertheless, if it is not the CPU's.
+    staging: Option<Arc<dyn Staging>>,
 }
 
 // SAFETY: a region is an address and a length; every access through it is made by code that upholds
@@ -109,7 +111,17 @@ impl Region {
             return Err(invalid("the size is zero"));
         }
         (address.as_ptr() as u64).checked_add(size).ok_or_else(|| invalid("the range wraps around"))?;
-        Ok(Self { address, size, device, backing, keeper })
+        Ok(Self { address, size, device, backing, keeper, staging: None })
+    }
+
+    /// The same, and engines that reach memory by the CPU may use it through `staging`.
+    pub fn with_staging(self, staging: Arc<dyn Staging>) -> Self {
+        Self { staging: Some(staging), ..self }
+    }
+
+    /// How the CPU reaches memory of a device; `None` where it reaches it by itself, or not at all.
+    pub fn staging(&self) -> Option<&Arc<dyn Staging>> {
+        self.staging.as_ref()
     }
 
     /// First byte, as [`device`](Self::device) addresses it.
@@ -150,7 +162,7 @@ impl Region {
         // Arithmetic of addresses, since those of a GPU are no allocation that Rust knows; it cannot wrap (`new`).
         let address = self.address.map_addr(|first| first.saturating_add(offset as usize));
         let backing = self.backing.clone().map(|b| Backing { offset: b.offset + offset, ..b });
-        Ok(Self { address, size, device: self.device, backing, keeper: self.keeper.clone() })
+        Ok(Self { address, backing, size, ..self.clone() })
     }
 }
 

@@ -11,6 +11,7 @@ use warpway_core::memory::{Backing, MemoryError, Region};
 use warpway_cuda_sys::driver_types::CUdeviceptr;
 
 use super::mapping::{Mapping, Physical};
+use super::staging::DeviceStaging;
 use crate::context::Context;
 
 /// Memory of one device, zeroed by nobody. Cheap to clone; the last clone frees it.
@@ -118,7 +119,7 @@ impl DeviceMemory {
         // memory is ever made.
         let region =
             unsafe { Region::new(address, self.bytes(), self.context().device(), backing, Some(keeper)) };
-        Ok(region?)
+        Ok(region?.with_staging(Arc::new(DeviceStaging::new(self.context()))))
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `export_kinds.rs` | which ways of export work here |
 //! | `pinned.rs` | host memory that kernels read and write |
 //! | `copy.rs` | copies and fills in stream order |
+//! | `staging.rs` | how threads of the host reach memory of a device |
 
 mod copy;
 mod device;
@@ -17,6 +18,7 @@ mod foreign;
 mod import;
 mod mapping;
 mod pinned;
+mod staging;
 
 pub(crate) use copy::copy_from_pageable;
 pub use copy::{copy, copy_from_host, copy_to_host, fill, write_word};

@@ -3,6 +3,7 @@
 
 mod failures;
 mod memory;
+mod staging;
 mod work;
 
 use std::time::Duration;
