@@ -27,12 +27,12 @@ WARPWAY_DEVICE Part part_of(u64 bytes) {
 
 }  // namespace
 
-static_assert(sizeof(BulkStage<32768>) == 98432, "src/bench/transfer.rs");
+static_assert(sizeof(BulkStage<>) == 196736, "src/bench/transfer.rs");
 
-/// Any grid; dynamic shared memory: sizeof(BulkStage<32768>).
+/// Any grid; dynamic shared memory: sizeof(BulkStage<>).
 extern "C" __global__ void bulk_put(const BulkTransfer p) {
   extern __shared__ __align__(128) u8 shared[];
-  auto& stage = *reinterpret_cast<BulkStage<32768>*>(shared);
+  auto& stage = *reinterpret_cast<BulkStage<>*>(shared);
   const Part part = part_of(p.bytes);
   static_cast<void>(bulk_copy(p.to + part.begin, p.from + part.begin, part.bytes, stage, threadIdx.x, blockDim.x, p.site));
 }

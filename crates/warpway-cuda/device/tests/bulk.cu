@@ -13,10 +13,10 @@ struct BulkCopy {
 };
 
 /// Any grid; each block copies its own part of `bytes` bytes, any alignment. Dynamic shared memory:
-/// sizeof(BulkStage<8192>) = 24704.
+/// sizeof(BulkStage<8192, 3>) = 24704.
 extern "C" __global__ void bulk_copy_parts(const BulkCopy p) {
   extern __shared__ u8 shared[];
-  auto& stage = *reinterpret_cast<BulkStage<8192>*>(shared);
+  auto& stage = *reinterpret_cast<BulkStage<8192, 3>*>(shared);
   const u64 at = blockIdx.x * p.bytes;
   const Status status = bulk_copy(p.dst + at, p.src + at, p.bytes, stage, threadIdx.x, blockDim.x, p.site);
   if (threadIdx.x == 0) p.status[blockIdx.x] = static_cast<u32>(status);

@@ -18,8 +18,8 @@ use crate::module::{Kernel, LaunchShape};
 const THREADS: u32 = 512;
 /// Threads of a block of the headers' bulk form: one drives the engine, the others copy the edges.
 const BULK_THREADS: u32 = 64;
-/// `sizeof(BulkStage<32768>)`.
-const STAGE_BYTES: u32 = 3 * 32768 + 128;
+/// `sizeof(BulkStage<>)`.
+const STAGE_BYTES: u32 = 12 * 16384 + 128;
 
 /// Who moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

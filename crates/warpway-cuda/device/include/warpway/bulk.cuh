@@ -195,11 +195,14 @@ WARPWAY_DEVICE void bulkStoreWaitSource() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
-/// Shared memory of `bulk_copy`: three tiles keep loads and stores under way at once.
-template <u32 TileBytes = 32768>
+/// Shared memory of `bulk_copy`. Half of the tiles are loaded ahead while the others are stored: a few blocks fill a
+/// link with 12 tiles of 16 KiB, many blocks do with 3 of 32 KiB.
+template <u32 TileBytes = 16384, u32 Tiles = 12>
 struct BulkStage {
   static_assert(TileBytes % 128 == 0 && TileBytes <= bulk_pending_limit, "tile size");
-  static constexpr u32 tiles = 3;
+  static_assert(Tiles >= 2, "one tile is loaded while another is stored");
+  static constexpr u32 tiles = Tiles;
+  static constexpr u32 ahead = (Tiles + 1) / 2;
   alignas(128) u8 tile[tiles][TileBytes];
   BulkBarrier loaded[tiles];
 };
@@ -207,10 +210,10 @@ struct BulkStage {
 /// Copies global memory of any alignment and size: the middle by the engine through `stage`, the edges (everything, if
 /// the addresses differ modulo 16) by threads. When the first thread returns, the engine's part is at its destination.
 /// Each thread has its own status. Collective within one block.
-template <u32 TileBytes, u32 Arch = WARPWAY_ARCH>
-WARPWAY_NODISCARD WARPWAY_DEVICE Status bulk_copy(void* dst, const void* src, u64 bytes, BulkStage<TileBytes>& stage,
+template <u32 TileBytes, u32 Tiles, u32 Arch = WARPWAY_ARCH>
+WARPWAY_NODISCARD WARPWAY_DEVICE Status bulk_copy(void* dst, const void* src, u64 bytes, BulkStage<TileBytes, Tiles>& stage,
                                                   u32 thread_id, u32 num_threads, const Site& site = {}) {
-  using Stage = BulkStage<TileBytes>;
+  using Stage = BulkStage<TileBytes, Tiles>;
   u8* to = static_cast<u8*>(dst);
   const u8* from = static_cast<const u8*>(src);
   u64 head = (0 - detail::address(to)) % 16;
@@ -230,7 +233,7 @@ WARPWAY_NODISCARD WARPWAY_DEVICE Status bulk_copy(void* dst, const void* src, u6
   };
   for (u32 s = 0; s < Stage::tiles; ++s) stage.loaded[s].template relaxedInit<Arch>(1);
   bulkFence<Arch>();
-  for (u64 i = 0; i < Stage::tiles - 1 && i < count; ++i) start_load(i);
+  for (u64 i = 0; i < Stage::ahead && i < count; ++i) start_load(i);
   Status status = Status::Ok;
   for (u64 i = 0; i < count && status == Status::Ok; ++i) {
     const u32 s = static_cast<u32>(i % Stage::tiles);
@@ -239,10 +242,10 @@ WARPWAY_NODISCARD WARPWAY_DEVICE Status bulk_copy(void* dst, const void* src, u6
     if (status != Status::Ok) break;
     static_cast<void>(bulkStore<Arch>(to + i * TileBytes, stage.tile[s], size(i)));
     bulkStoreCommit<Arch>();
-    if (i + Stage::tiles - 1 < count) {
-      // The tile that is loaded next was stored in the last round: its store must have been read.
-      bulkStoreWaitSource<1, Arch>();
-      start_load(i + Stage::tiles - 1);
+    if (i + Stage::ahead < count) {
+      // The tile that is loaded next was stored `tiles - ahead` rounds ago: its store must have read it.
+      bulkStoreWaitSource<Stage::tiles - Stage::ahead, Arch>();
+      start_load(i + Stage::ahead);
     }
   }
   bulkStoreWait<0, Arch>();

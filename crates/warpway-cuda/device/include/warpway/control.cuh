@@ -1,7 +1,7 @@
 // How waits end: the control block of a communicator on a device, the error record, and the only spin loop.
 //
 // A wait tests its condition first; where that holds nothing else is read. Every 64 failed tests it looks at the
-// poison word, the host's abort word and the clock. The first failure of a communicator writes the
+// poison word and the clock, every millisecond and at its deadline at the host's abort word. The first failure of a communicator writes the
 // record and sets the poison word; from then on waits return, guarded puts and signals do nothing, and the kernel
 // comes to its end. A communicator that failed stays failed.
 #pragma once
@@ -117,11 +117,16 @@ struct Wait {
 /// Whether puts and signals look at the poison word first, which costs one load from the second-level cache. Code that leaves by itself when a wait fails, as compiled plans do, needs no look.
 enum class Guard { Poison, None };
 
+/// The poison word: not 0 once the communicator has failed.
+template <Guard G = Guard::Poison>
+WARPWAY_DEVICE u32 poison_of(const Site& site) {
+  if constexpr (G == Guard::None) return 0;
+  else return site.control == nullptr ? 0 : load<Scope::Device, Order::Relaxed>(&site.control->poison);
+}
 /// False once the communicator has failed.
 template <Guard G = Guard::Poison>
 WARPWAY_DEVICE bool is_running(const Site& site) {
-  if constexpr (G == Guard::None) return true;
-  else return site.control == nullptr || load<Scope::Device, Order::Relaxed>(&site.control->poison) == 0;
+  return poison_of<G>(site) == 0;
 }
 
 /// Records a failure, unless there was one before, and poisons the communicator.
@@ -156,8 +161,13 @@ WARPWAY_DEVICE Status refuse(const Site& site, Code code, u64 expected, u64 obse
   return Status::Aborted;
 }
 
-/// Failed tests between two looks at poison, abort word and clock.
+/// Failed tests between two looks at poison and clock.
 inline constexpr u32 tests_between_looks = 64;
+
+/// Between two looks at the host's abort word. A load from host memory queues behind the stores on their way to
+/// peers: tens of microseconds while a link is saturated, and more blocks that look often can halve its use
+/// (benchmarks/results/bench_gpu_h200.json, bulk). Whoever is told by the host poisons the communicator for the others.
+inline constexpr u64 ns_between_host_looks = 1000000;
 
 /// A wait of one thread alone. Other groups leave together: `any` is a vote of all their threads.
 struct Alone {
@@ -172,6 +182,21 @@ struct Patience {
   u32 pause = 0;
 };
 
+namespace detail {
+
+/// Tests in a row without a look. The count is known, so that a test is little more than its load and branch: what the
+/// loop adds to a test, it adds to every flight.
+template <class Condition>
+WARPWAY_DEVICE bool holds_soon(Condition& condition, u64& observed) {
+  WARPWAY_UNROLL_BY(4)
+  for (u32 test = 0; test < tests_between_looks; ++test) {
+    if (condition(observed)) return true;
+  }
+  return false;
+}
+
+}  // namespace detail
+
 /// Spins until `condition(observed)` holds; it sets `observed` to what it saw. The deadline counts from the
 /// first look, some tens of microseconds after the first test, so it is never early.
 template <class Condition, class Group = Alone>
@@ -180,36 +205,39 @@ WARPWAY_DEVICE Status poll_until(const Wait& wait, Condition&& condition, Patien
   if (condition(observed)) return Status::Ok;
   Control* const control = wait.site.control;
   const u64 limit = static_cast<u64>(patience.max_spin);  // negative: out of reach
-  u64 start = 0;
-  for (u64 failed = 1;; ++failed) {
-    if (failed > limit || failed % tests_between_looks == 0) {
-      Status verdict = Status::Ok;
-      Code code = Code::Timeout;
-      bool record = false;
-      const u64 now = clock_ns();
-      if (start == 0) start = now;
-      u64 deadline = WARPWAY_DEFAULT_DEADLINE_NS;
-      if (control != nullptr) {
-        deadline = control->deadline_ns;
-        if (load<Scope::Device, Order::Relaxed>(&control->poison) != 0) {
-          verdict = Status::Aborted;
-        } else if (load<Scope::System, Order::Relaxed>(&control->host->abort_word) != 0) {
+  u64 start = 0, host_look = 0;
+  for (u64 failed = 1;;) {
+    if (failed <= limit && limit - failed >= tests_between_looks) {
+      if (detail::holds_soon(condition, observed)) return Status::Ok;
+      failed += tests_between_looks;
+    } else {
+      for (; failed <= limit; ++failed) {
+        if (condition(observed)) return Status::Ok;
+      }
+    }
+    const u64 now = clock_ns();
+    if (start == 0) start = now, host_look = now + ns_between_host_looks;
+    // Who failed first has written the record.
+    const bool poisoned = control != nullptr && load<Scope::Device, Order::Relaxed>(&control->poison) != 0;
+    Status verdict = poisoned ? Status::Aborted : Status::Ok;
+    Code code = Code::Timeout;
+    if (!poisoned) {
+      const u64 deadline = control == nullptr ? WARPWAY_DEFAULT_DEADLINE_NS : control->deadline_ns;
+      if (failed > limit || (deadline != 0 && now - start >= deadline)) verdict = Status::Timeout;
+      if (control != nullptr && (verdict != Status::Ok || now >= host_look)) {
+        host_look = now + ns_between_host_looks;
+        if (load<Scope::System, Order::Relaxed>(&control->host->abort_word) != 0) {
           verdict = Status::Aborted;
           code = Code::Aborted;
-          record = true;
         }
       }
-      if (verdict == Status::Ok && (failed > limit || (deadline != 0 && now - start >= deadline))) {
-        verdict = Status::Timeout;
-        record = true;
-      }
-      if (group.any(verdict != Status::Ok)) {
-        if (record) record_failure(wait.site, code, wait.kind, wait.expected, observed, now - start, wait.epoch);
-        return verdict == Status::Ok ? Status::Aborted : verdict;
-      }
-      if (patience.pause != 0) pause_ns(patience.pause);
     }
-    if (condition(observed)) return Status::Ok;
+    if (group.any(verdict != Status::Ok)) {
+      if (verdict == Status::Ok) return Status::Aborted;
+      if (!poisoned) record_failure(wait.site, code, wait.kind, wait.expected, observed, now - start, wait.epoch);
+      return verdict;
+    }
+    if (patience.pause != 0) pause_ns(patience.pause);
   }
 }
 

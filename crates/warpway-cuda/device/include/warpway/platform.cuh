@@ -44,6 +44,8 @@ enum class Order { Relaxed, Acquire, Release, AcqRel, SeqCst };
 #define WARPWAY_COLD inline __device__ __noinline__
 #define WARPWAY_SHARED __shared__
 #define WARPWAY_UNROLL _Pragma("unroll")
+#define WARPWAY_UNROLL_BY(n) WARPWAY_PRAGMA(unroll n)
+#define WARPWAY_PRAGMA(text) _Pragma(#text)
 #define WARPWAY_ROLLED _Pragma("unroll 1")
 #define WARPWAY_TRAP() __trap()
 #if defined(__CUDACC_RTC__)

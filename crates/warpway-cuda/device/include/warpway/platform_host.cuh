@@ -9,6 +9,7 @@
 #define WARPWAY_COLD inline
 #define WARPWAY_SHARED static
 #define WARPWAY_UNROLL
+#define WARPWAY_UNROLL_BY(n)
 #define WARPWAY_ROLLED
 #define WARPWAY_TRAP() __builtin_trap()
 #define WARPWAY_OFFSET_OF(Type, field) __builtin_offsetof(Type, field)

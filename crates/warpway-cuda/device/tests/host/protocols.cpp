@@ -142,7 +142,15 @@ void semaphores_wait_and_fail() {
   stopped.host.abort_word = 9;
   const Host2DeviceSemaphore aborted{&inbound, &expected, stopped.site()};
   CHECK(aborted.wait() == Status::Aborted && stopped.failed(Code::Aborted, Kind::HostToDevice, 6, 2));
-  CHECK(stopped.host.record.reason == 9);
+  CHECK(stopped.host.record.reason == 9 && stopped.host.record.elapsed_ns >= ns_between_host_looks);
+  CHECK(stopped.host.record.elapsed_ns < 2 * ns_between_host_looks);
+
+  // A deadline before the first look at the host's word is an abort where there was one.
+  World brief;
+  brief.host.abort_word = 7, brief.control.deadline_ns = ns_between_host_looks / 2;
+  const Host2DeviceSemaphore hurried{&inbound, &expected, brief.site()};
+  CHECK(hurried.wait() == Status::Aborted && brief.failed(Code::Aborted, Kind::HostToDevice, 7, 2));
+  CHECK(brief.host.record.reason == 7 && brief.host.record.elapsed_ns < ns_between_host_looks);
 
   World units;
   DeviceSemaphore one(1);
@@ -189,13 +197,13 @@ void a_bound_counts_failed_tests() {
     const auto never = [&](u64&) { return ++tests < 0; };
     CHECK(poll_until(Wait{w.site(), Kind::Call, 1}, never, {bound}) == Status::Timeout && tests == bound + 1);
   }
-  // Poison is seen at the first look, and not before.
+  // Poison is seen at the first look, after the first test and a row of others, and not before.
   World w;
   w.control.poison = 1;
   u32 tests = 0;
-  const auto late = [&](u64&) { return ++tests == tests_between_looks; };
+  const auto late = [&](u64&) { return ++tests == tests_between_looks + 1; };
   CHECK(poll_until(Wait{w.site(), Kind::Call, 1}, late) == Status::Ok);
-  tests = 1;
+  tests = 0;
   CHECK(poll_until(Wait{w.site(), Kind::Call, 1}, [&](u64&) { return ++tests == 100; }) == Status::Aborted);
   CHECK(tests == tests_between_looks + 1 && w.host.record_state == 0);
 }
