@@ -117,16 +117,11 @@ struct Wait {
 /// Whether puts and signals look at the poison word first, which costs one load from the second-level cache. Code that leaves by itself when a wait fails, as compiled plans do, needs no look.
 enum class Guard { Poison, None };
 
-/// The poison word: not 0 once the communicator has failed.
-template <Guard G = Guard::Poison>
-WARPWAY_DEVICE u32 poison_of(const Site& site) {
-  if constexpr (G == Guard::None) return 0;
-  else return site.control == nullptr ? 0 : load<Scope::Device, Order::Relaxed>(&site.control->poison);
-}
 /// False once the communicator has failed.
 template <Guard G = Guard::Poison>
 WARPWAY_DEVICE bool is_running(const Site& site) {
-  return poison_of<G>(site) == 0;
+  if constexpr (G == Guard::None) return true;
+  else return site.control == nullptr || load<Scope::Device, Order::Relaxed>(&site.control->poison) == 0;
 }
 
 /// Records a failure, unless there was one before, and poisons the communicator.
@@ -202,18 +197,18 @@ WARPWAY_DEVICE bool holds_soon(Condition& condition, u64& observed) {
 template <class Condition, class Group = Alone>
 WARPWAY_DEVICE Status poll_until(const Wait& wait, Condition&& condition, Patience patience = {}, Group group = {}) {
   u64 observed = 0;
-  if (condition(observed)) return Status::Ok;
   Control* const control = wait.site.control;
-  const u64 limit = static_cast<u64>(patience.max_spin);  // negative: out of reach
+  // Of failed tests; negative: out of reach. One test is made in any case.
+  const u64 limit = static_cast<u64>(patience.max_spin);
   u64 start = 0, host_look = 0;
-  for (u64 failed = 1;;) {
-    if (failed <= limit && limit - failed >= tests_between_looks) {
+  for (u64 failed = 0;;) {
+    if (limit - failed >= tests_between_looks) {
       if (detail::holds_soon(condition, observed)) return Status::Ok;
       failed += tests_between_looks;
     } else {
-      for (; failed <= limit; ++failed) {
+      do {
         if (condition(observed)) return Status::Ok;
-      }
+      } while (failed++ < limit);
     }
     const u64 now = clock_ns();
     if (start == 0) start = now, host_look = now + ns_between_host_looks;

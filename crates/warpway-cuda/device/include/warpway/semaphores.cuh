@@ -71,10 +71,7 @@ struct MemoryDevice2DeviceSemaphore {
   /// Adds 1 to the peer's counter after everything that the thread wrote or acquired. Nothing after a failure.
   template <Guard G = Guard::Poison>
   WARPWAY_DEVICE void signal() const {
-    // A release is a fence and a relaxed addition; the look takes its time beside the fence instead of before it.
-    const u32 poison = poison_of<G>(site);
-    fence<Scope::System>();
-    if (poison == 0) fetch_add<Scope::System, Order::Relaxed>(remote_inbound, u64{1});
+    if (is_running<G>(site)) fetch_add<Scope::System, Order::Release>(remote_inbound, u64{1});
   }
 
   /// The same, ordering nothing.
