@@ -258,6 +258,7 @@ impl Joining<'_> {
             queue_limit: configured.unwrap_or(shared.config.queue_limit.max(1)),
             stall_timeout: shared.config.stall_timeout,
         }));
+        shared.table.expect_bytes()?;
         shared.adopt(Arc::clone(&link))?;
         Ok(link)
     }

@@ -203,27 +203,29 @@ impl Input {
         target: &Exported,
         writer: &Writer,
     ) -> Result<Read, Stop> {
-        let mut staged = lock(writer);
-        let length = payload.left.min(CALL_BYTES).min(staged.limit());
-        let extra = if length == payload.left { HEADER_BYTES } else { 0 };
-        let buffer = RawBuffer::new(staged.buffer()?, length as usize);
-        let next = self.staging.get_mut(..extra).unwrap_or_default();
-        // SAFETY: the buffer has `limit` bytes and is ours until it is given to the device; `next` is a live exclusive slice.
-        let read = unsafe { vectors::receive(&link.parts.socket, [buffer, RawBuffer::writing(next)]) };
-        let bytes = *read.as_ref().unwrap_or(&0);
-        let body = bytes.min(length as usize);
-        self.end = bytes - body;
-        let written = match body {
-            0 => Ok(()),
-            _ => target.write_staged(&mut **staged, payload.offset, body as u64),
-        };
-        drop(staged);
+        let (asked, body, read, written) = writer.with(|staged| {
+            let length = payload.left.min(CALL_BYTES).min(staged.limit());
+            let extra = if length == payload.left { HEADER_BYTES } else { 0 };
+            let buffer = RawBuffer::new(staged.buffer()?, length as usize);
+            let next = self.staging.get_mut(..extra).unwrap_or_default();
+            // SAFETY: the buffer has `limit` bytes and is ours until it is given to the device; `next` is a live
+            // exclusive slice.
+            let read = unsafe { vectors::receive(&link.parts.socket, [buffer, RawBuffer::writing(next)]) };
+            let bytes = *read.as_ref().unwrap_or(&0);
+            let body = bytes.min(length as usize);
+            self.end = bytes - body;
+            let written = match body {
+                0 => Ok(()),
+                _ => target.write_staged(staged, payload.offset, body as u64),
+            };
+            Ok::<_, Stop>((length as usize + extra, body, read, written))
+        })?;
         self.applied(link, &payload.header, written, Some(writer))?;
         payload.advance(body as u64);
         if self.refused {
             payload.target = None;
         }
-        Ok((length as usize + extra, read))
+        Ok((asked, read))
     }
 
     /// What has become of something that was to be applied; `writer`: a device still has to.
@@ -251,7 +253,7 @@ impl Input {
             return Ok(());
         }
         for writer in self.unsettled.drain(..) {
-            lock(&writer).drain()?;
+            writer.drain()?;
         }
         self.noted = self.position;
         link.note_applied(self.position);
@@ -350,11 +352,10 @@ impl Input {
             };
             let copied = match target.writer() {
                 None => target.with_bytes(payload.offset, copy).map_err(Problem::from),
-                Some(writer) => {
-                    let mut staged = lock(writer);
+                Some(writer) => writer.with(|staged| {
                     copy(staged.buffer()?);
-                    target.write_staged(&mut **staged, payload.offset, length)
-                }
+                    target.write_staged(staged, payload.offset, length)
+                }),
             };
             self.applied(link, &payload.header, copied, target.writer())?;
             if self.refused {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use warpway_core::Error;
-use warpway_core::memory::{Access, Region, StagedWriter};
+use warpway_core::memory::{Access, Region, StagedWriter, Staging};
 use warpway_core::token::{TOKEN_BYTES, Token};
 use warpway_core::transport::Device;
 
@@ -19,11 +19,43 @@ use crate::lock;
 pub(crate) struct Table {
     slots: Mutex<Slots>,
     /// One per device, so that what comes in by one link takes effect in order, whatever memories it is for.
-    writers: Mutex<Vec<(Device, Writer)>>,
+    writers: Mutex<Writers>,
+}
+
+#[derive(Default)]
+struct Writers {
+    by_device: Vec<(Device, Writer)>,
+    /// There is a link, so bytes may come while kernels wait: from here on writers are made at once.
+    linked: bool,
 }
 
 /// What brings bytes to the memory of a device; only the receiving thread uses it, and whoever withdraws.
-pub(crate) type Writer = Arc<Mutex<Box<dyn StagedWriter>>>;
+pub(crate) type Writer = Arc<DeviceWriter>;
+
+/// See [`Writer`]. Made once there is a link: it takes a stream of the device and pinned memory.
+pub(crate) struct DeviceWriter {
+    staging: Arc<dyn Staging>,
+    writer: Mutex<Option<Box<dyn StagedWriter>>>,
+}
+
+impl DeviceWriter {
+    /// Calls `action` with the writer, which nobody else uses meanwhile.
+    pub(crate) fn with<T, E: From<Error>>(
+        &self,
+        action: impl FnOnce(&mut dyn StagedWriter) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut writer = lock(&self.writer);
+        match &mut *writer {
+            Some(writer) => action(&mut **writer),
+            none => action(&mut **none.insert(self.staging.writer()?)),
+        }
+    }
+
+    /// Waits until everything has arrived.
+    pub(crate) fn drain(&self) -> Result<(), Error> {
+        lock(&self.writer).as_mut().map_or(Ok(()), |writer| writer.drain())
+    }
+}
 
 #[derive(Default)]
 struct Slots {
@@ -64,12 +96,28 @@ impl Table {
     fn writer(&self, region: &Region) -> Result<Option<Writer>, Error> {
         let Some(staging) = region.staging() else { return Ok(None) };
         let mut writers = lock(&self.writers);
-        if let Some((_, writer)) = writers.iter().find(|(device, _)| *device == region.device()) {
-            return Ok(Some(Arc::clone(writer)));
+        let known = writers.by_device.iter().find(|(device, _)| *device == region.device());
+        let writer = match known {
+            Some((_, writer)) => Arc::clone(writer),
+            None => Arc::new(DeviceWriter { staging: Arc::clone(staging), writer: Mutex::default() }),
+        };
+        if writers.linked {
+            writer.with(|_| Ok::<_, Error>(()))?;
         }
-        let writer = Arc::new(Mutex::new(staging.writer()?));
-        writers.push((region.device(), Arc::clone(&writer)));
+        if known.is_none() {
+            writers.by_device.push((region.device(), Arc::clone(&writer)));
+        }
         Ok(Some(writer))
+    }
+
+    /// There is a link now.
+    ///
+    /// # Errors
+    /// Those of the devices whose memory is exported.
+    pub(crate) fn expect_bytes(&self) -> Result<(), Error> {
+        let mut writers = lock(&self.writers);
+        writers.linked = true;
+        writers.by_device.iter().try_for_each(|(_, writer)| writer.with(|_| Ok(())))
     }
 
     /// Removes a region; when it returns, nobody moves bytes into it any more.
@@ -88,7 +136,7 @@ impl Table {
         if let Some(exported) = exported {
             *lock(&exported.live) = false;
             if let Some(writer) = &exported.writer
-                && let Err(error) = lock(writer).drain()
+                && let Err(error) = writer.drain()
             {
                 tracing::warn!(%error, "withdrawing memory of a device that has failed");
             }
@@ -184,10 +232,11 @@ impl Exported {
             return Err(Reason::Alignment.into());
         }
         if let Some(writer) = &self.writer {
-            let mut writer = lock(writer);
-            return self.while_live(|| match kind {
-                Kind::Add => Ok(writer.add(&self.region, offset, operand)?),
-                _ => Ok(writer.store(&self.region, offset, operand)?),
+            return writer.with(|writer| {
+                self.while_live(|| match kind {
+                    Kind::Add => Ok(writer.add(&self.region, offset, operand)?),
+                    _ => Ok(writer.store(&self.region, offset, operand)?),
+                })
             });
         }
         self.with_bytes(offset, |pointer| {

@@ -197,6 +197,15 @@ impl Communicator {
         self.wait_for(peer, self.endpoint(peer, Some(transport))?)
     }
 
+    /// The same by an endpoint of the caller's choice: by TCP from a GPU, whose kernels then wait for the peer's signals.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    #[track_caller]
+    pub fn connect_endpoint(&self, peer: u32, endpoint: EndpointConfig) -> Result<Peer> {
+        self.wait_for(peer, endpoint)
+    }
+
     #[track_caller]
     fn wait_for(&self, peer: u32, endpoint: EndpointConfig) -> Result<Peer> {
         let connection = self.0.core.connect(endpoint, peer, Peer::TAG)?;

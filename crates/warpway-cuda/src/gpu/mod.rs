@@ -28,7 +28,7 @@ use std::sync::Arc;
 use warpway_core::channel::{BaseMemoryChannel, DeviceHandle, MemoryChannel};
 use warpway_core::communicator::Communicator;
 use warpway_core::memory::{Access, Element, MemoryError, Region, RegisteredMemory};
-use warpway_core::transport::{Device, Transport};
+use warpway_core::transport::{Device, Transport, TransportFlags};
 use warpway_core::{Deadline, Result, Timeout};
 
 use crate::context::Context;
@@ -36,6 +36,7 @@ use crate::handle::{MemoryChannelDeviceHandle, MemoryDevice2DeviceSemaphoreHandl
 use crate::jit::{Compiler, Program};
 use crate::memory::{DeviceMemory, Foreign};
 use crate::module::{Kernel, LaunchShape};
+use crate::proxy::{PortConfig, PortService};
 use crate::stream::Stream;
 use arena::Arena;
 use liveness::LivenessWords;
@@ -134,6 +135,12 @@ impl Gpu {
     /// # Errors
     /// `mem.invalid` for zero elements, `gpu.driver` if memory is exhausted.
     pub fn alloc<T: Element>(&self, len: u64) -> Result<GpuBuffer<T>> {
+        let memory = self.allocate::<T>(len)?;
+        let registered = self.register_region(memory.region()?)?;
+        Ok(GpuBuffer::new(memory, registered, Arc::clone(&self.0.stream), len))
+    }
+
+    fn allocate<T: Element>(&self, len: u64) -> Result<DeviceMemory> {
         let size = size_of::<T>() as u64;
         let bytes = len.checked_mul(size).ok_or(MemoryError::Invalid {
             address: 0,
@@ -142,8 +149,7 @@ impl Gpu {
         })?;
         let memory = DeviceMemory::allocate(&self.0.context, bytes, &[])?;
         GpuBuffer::<T>::clear(&memory, &self.0.stream)?;
-        let registered = self.register_region(memory.region()?)?;
-        Ok(GpuBuffer::new(memory, registered, Arc::clone(&self.0.stream), len))
+        Ok(memory)
     }
 
     /// Makes memory of another library known: `bytes` at the device address `address`, all in one allocation.
@@ -163,8 +169,31 @@ impl Gpu {
         self.register_region(region)
     }
 
+    /// [`alloc`](Self::alloc) for other transports than CudaIpc alone: port channels also reach it by TCP, through
+    /// buffers of the host.
+    ///
+    /// # Errors
+    /// As there; `mem.transport` for one that the communicator does not have.
+    pub fn alloc_for<T: Element>(&self, len: u64, transports: TransportFlags) -> Result<GpuBuffer<T>> {
+        let memory = self.allocate::<T>(len)?;
+        let registered = self.0.communicator.register_memory(memory.region()?, transports, Access::ALL)?;
+        Ok(GpuBuffer::new(memory, registered, Arc::clone(&self.0.stream), len))
+    }
+
     fn register_region(&self, region: Region) -> Result<RegisteredMemory> {
         self.0.communicator.register_memory(region, Transport::CudaIpc.into(), Access::ALL)
+    }
+
+    /// A running service for port channels of kernels. Its handles keep it. Make it, its channels and their handles
+    /// before kernels wait: pinning memory and loading kernels may have to wait for them.
+    ///
+    /// # Errors
+    /// `fifo.size`; `gpu.driver` if memory is exhausted; `system` if no thread can be started.
+    pub fn port_service(&self, config: &PortConfig) -> Result<PortService> {
+        let Inner { context, communicator, control, .. } = &*self.0;
+        let ports = PortService::new(context, communicator.waiter().clone(), control.address(), config)?;
+        ports.service().start_proxy()?;
+        Ok(ports)
     }
 
     /// What kernels do with a memory channel; the parameter is `warpway::MemoryChannel`, by value. Each call makes a

@@ -8,6 +8,7 @@ use warpway_core::memory::{MemoryError, Region, StagedReader, StagedWriter, Stag
 use warpway_core::{Error, Result, Timeout};
 
 use super::{PinnedMemory, copy, write_word};
+use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::event::Event;
 use crate::stream::Stream;
@@ -79,12 +80,14 @@ impl Lane {
     /// # Safety
     /// Both ranges must stay valid until the copy is done.
     unsafe fn copy(&self, index: usize, destination: u64, source: u64, size: u64) -> Result<()> {
+        let _relaxed = RelaxedCapture::begin(self.stream.context())?;
         // SAFETY: the caller's; a buffer and memory of a device do not overlap.
         unsafe { copy(&self.stream, destination, source, size)? };
         Ok(self.event(index)?.record(&self.stream)?)
     }
 
     fn await_copy(&self, index: usize) -> Result<()> {
+        let _relaxed = RelaxedCapture::begin(self.stream.context())?;
         let event = self.event(index)?;
         let deadline = PATIENCE.start();
         while !event.is_done()? {
@@ -102,6 +105,7 @@ impl Lane {
     }
 
     fn drain(&self) -> Result<()> {
+        let _relaxed = RelaxedCapture::begin(self.stream.context())?;
         Ok(self.stream.synchronize(PATIENCE.start())?)
     }
 }

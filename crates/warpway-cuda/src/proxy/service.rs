@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use warpway_core::channel::{BasePortChannel, DeviceHandle, PortChannel};
 use warpway_core::fifo::DEFAULT_FIFO_SIZE;
+use warpway_core::memory::Access;
 use warpway_core::proxy::{PollPolicy, ProxyError, ProxyService, ProxyServiceConfig};
+use warpway_core::transport::Transport;
 use warpway_core::wait::Waiter;
 use warpway_core::{Error, Result};
 
@@ -19,7 +21,6 @@ const EXPECTED: u64 = 32;
 
 /// How a [`PortService`] runs.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct PortConfig {
     /// Slots of the FIFO, a power of two.
     pub fifo_size: u64,
@@ -103,6 +104,7 @@ impl PortService {
             dst_bytes: channel.destination().size(),
             src_bytes: channel.source().size(),
         };
+        load_adder(channel)?;
         Ok(DeviceHandle::new(handle, channel.clone()))
     }
 
@@ -130,6 +132,19 @@ impl PortService {
             flush_done,
         })
     }
+}
+
+/// Adds nothing to a word of the peer, so that what an addition needs is loaded: while kernels wait, loading one more
+/// may have to wait for them, and they for the addition.
+fn load_adder(channel: &PortChannel) -> Result<()> {
+    let (destination, connection) = (channel.destination(), channel.base().semaphore().connection());
+    let possible = connection.transport() == Transport::CudaIpc
+        && destination.access().contains(Access::ATOMIC)
+        && destination.check_word("port channel", 0).is_ok();
+    if possible {
+        connection.atomic_add(destination, 0, 0)?;
+    }
+    Ok(())
 }
 
 impl fmt::Debug for PortService {
