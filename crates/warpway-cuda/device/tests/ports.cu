@@ -45,7 +45,7 @@ extern "C" __global__ void port_rounds(PortChannel channel, u64* source, const u
     }
     if (agree(status) != Status::Ok) return;
     for (u64 i = threadIdx.x; i < words; i += blockDim.x) {
-      if (load_volatile(received + i) != (round << 32 | i)) fetch_add<Scope::Device, Order::Relaxed>(wrong, u64{1});
+      if (received[i] != (round << 32 | i)) fetch_add<Scope::Device, Order::Relaxed>(wrong, u64{1});
     }
     block_barrier();
     if (threadIdx.x == 0) {

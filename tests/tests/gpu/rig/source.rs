@@ -31,6 +31,7 @@ sources! {
     FOLD = "fold.cu";
     LITMUS = "litmus.cu";
     PACKETS = "packets.cu";
+    PORTS = "ports.cu";
     RANKS = "ranks.cu";
     SEMAPHORES = "semaphores.cu";
 }
