@@ -1,6 +1,7 @@
 //! Port channels of kernels on a driver in host memory. The kernels' part is the real headers, compiled for the host.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test")]
 
+mod channel;
 mod fifo;
 #[path = "../host_compiler/mod.rs"]
 mod host_compiler;

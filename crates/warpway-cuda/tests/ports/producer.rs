@@ -2,8 +2,9 @@
 
 use fake_cuda::Fake;
 use libloading::os::unix::{Library, Symbol};
+use warpway_core::channel::{DeviceHandle, PortChannel};
 use warpway_core::fifo::Trigger;
-use warpway_cuda::FifoHandle;
+use warpway_cuda::{BasePortChannelHandle, FifoHandle, Host2DeviceSemaphoreHandle, PortChannelHandle};
 
 use crate::host_compiler;
 
@@ -14,6 +15,7 @@ pub(crate) const OK: u32 = 0;
 pub(crate) const ABORTED: u32 = 2;
 
 type Push = unsafe extern "C" fn(*const FifoHandle, *const DeviceTrigger) -> u64;
+type Call = unsafe extern "C" fn(*const PortChannelHandle, u32, u64, u64, u64) -> u64;
 type Sync = unsafe extern "C" fn(*const FifoHandle, u64) -> u32;
 
 /// `warpway::Trigger`.
@@ -74,6 +76,81 @@ impl Producer {
         // SAFETY: the functions' own signatures.
         let (push, sync) = unsafe { (self.symbol(b"producer_push"), self.symbol(b"producer_sync")) };
         KernelFifo { handle: on_host(fake, handle), push, sync }
+    }
+}
+
+/// The kernel's end of a port channel.
+pub(crate) struct KernelChannel {
+    handle: PortChannelHandle,
+    call: Symbol<Call>,
+    guard: DeviceHandle<PortChannelHandle, PortChannel>,
+}
+
+impl Producer {
+    /// The kernel's end of a port channel.
+    pub(crate) fn channel(
+        &self,
+        fake: &Fake,
+        guard: DeviceHandle<PortChannelHandle, PortChannel>,
+    ) -> KernelChannel {
+        let host = |address| fake.host_address(address).unwrap() as u64;
+        let base = guard.base;
+        let semaphore = Host2DeviceSemaphoreHandle {
+            inbound: host(base.semaphore.inbound),
+            expected: host(base.semaphore.expected),
+            ..base.semaphore
+        };
+        let (fifo, flush_done) = (on_host(fake, &base.fifo), host(base.flush_done));
+        let base = BasePortChannelHandle { semaphore, fifo, flush_done, ..base };
+        // SAFETY: the function's own signature.
+        let call = unsafe { self.symbol(b"producer_call") };
+        KernelChannel { handle: PortChannelHandle { base, ..*guard }, call, guard }
+    }
+}
+
+impl KernelChannel {
+    fn call(&self, number: u32, dst_offset: u64, src_offset: u64, size: u64) -> u64 {
+        // SAFETY: the handle is laid out as in the headers, and what it names lives.
+        unsafe { (self.call)(&raw const self.handle, number, dst_offset, src_offset, size) }
+    }
+
+    pub(crate) fn put(&self, dst_offset: u64, src_offset: u64, size: u64) -> u64 {
+        self.call(0, dst_offset, src_offset, size)
+    }
+
+    pub(crate) fn signal(&self) -> u64 {
+        self.call(1, 0, 0, 0)
+    }
+
+    pub(crate) fn put_with_signal(&self, dst_offset: u64, src_offset: u64, size: u64) -> u64 {
+        self.call(2, dst_offset, src_offset, size)
+    }
+
+    pub(crate) fn put_with_signal_and_flush(&self, dst_offset: u64, src_offset: u64, size: u64) -> u64 {
+        self.call(3, dst_offset, src_offset, size)
+    }
+
+    pub(crate) fn flush(&self) -> u64 {
+        self.call(4, 0, 0, 0)
+    }
+
+    pub(crate) fn poll(&self) -> bool {
+        self.call(6, 0, 0, 0) != 0
+    }
+
+    pub(crate) fn wait(&self) -> u64 {
+        self.call(7, 0, 0, 0)
+    }
+
+    /// The channel that the handle was made of.
+    pub(crate) fn channel(&self) -> &PortChannel {
+        self.guard.channel()
+    }
+
+    /// The same with a lie about the length of both memories.
+    pub(crate) fn with_sizes(&self, bytes: u64) -> Self {
+        let handle = PortChannelHandle { dst_bytes: bytes, src_bytes: bytes, ..self.handle };
+        Self { handle, call: self.call.clone(), guard: self.guard.clone() }
     }
 }
 
