@@ -9,6 +9,8 @@ pub(super) enum Source {
     Bulk,
     Flight,
     Ring,
+    Ports,
+    Exchange,
 }
 
 /// Depths of the plain copies.
@@ -18,7 +20,8 @@ pub(super) const DEPTHS: [u32; 2] = [4, 8];
 pub(super) const BULK: [(u32, u32, u32); 3] = [(32768, 3, 2), (32768, 6, 3), (16384, 12, 6)];
 
 impl Source {
-    const ALL: [Self; 4] = [Self::Transfer, Self::Bulk, Self::Flight, Self::Ring];
+    const ALL: [Self; 6] =
+        [Self::Transfer, Self::Bulk, Self::Flight, Self::Ring, Self::Ports, Self::Exchange];
 
     pub(super) fn program(self) -> Program {
         let (name, text) = match self {
@@ -26,6 +29,8 @@ impl Source {
             Self::Bulk => ("bulk.cu", include_str!("../../device/bench/bulk.cu")),
             Self::Flight => ("flight.cu", include_str!("../../device/bench/flight.cu")),
             Self::Ring => ("ring.cu", include_str!("../../device/bench/ring.cu")),
+            Self::Ports => ("ports.cu", include_str!("../../device/bench/ports.cu")),
+            Self::Exchange => ("exchange.cu", include_str!("../../device/bench/exchange.cu")),
         };
         let program = Program::new(name, text).device_headers();
         self.kernels().into_iter().fold(program, Program::kernel)
@@ -45,6 +50,8 @@ impl Source {
             Self::Bulk => own(&["bulk_put"]).into_iter().chain(BULK.map(plain_bulk)).collect(),
             Self::Flight => super::Flight::all().map(|flight| flight.kernel()).collect(),
             Self::Ring => own(&["echo", "push_and_wait", "stamp"]),
+            Self::Ports => own(&["port_flight", "port_stream"]),
+            Self::Exchange => own(&["exchange"]),
         }
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn run(pair: &Pair, arguments: &Arguments, report: &mut Report) {
 }
 
 /// How names of the whole path begin.
-const RELAY: &str = "push, then ";
+pub(super) const RELAY: &str = "push, then ";
 /// How names of raised words end.
 const RAISE: &str = ", until the host knows";
 
@@ -69,7 +69,7 @@ fn writes_to_peer(way: Way) -> bool {
 }
 
 /// Round by round what is left without a part that was measured by itself.
-fn less(whole: &Series, part: &Series, name: String) -> Series {
+pub(super) fn less(whole: &Series, part: &Series, name: String) -> Series {
     let taken = part.median().unwrap_or(0.0);
     Series {
         name,

@@ -1,20 +1,24 @@
-//! `warpway bench gpu`: device headers and driver between two GPUs of this process, each figure beside its floor.
+//! `warpway bench gpu`: device headers, driver and communicators between two GPUs, each figure beside its floor.
 //!
 //! | file | question it answers |
 //! |---|---|
 //! | `bandwidth.rs` | put, get, bulk, copy_engine: how fast a buffer crosses |
 //! | `flight.rs` | flight, guard: how long a message between kernels takes |
 //! | `host.rs` | fifo: from a kernel to the host and back |
-//! | `start.rs` | start: what the first use of everything takes |
+//! | `port.rs`, `ranks.rs` | port: port channels between two ranks; ranks that measure when they are told to |
+//! | `start.rs`, `first_exchange.rs` | start: what the first use of everything takes |
 //! | `turns.rs` | how contestants alternate, and what is kept of their samples |
 //! | `figure.rs` | a figure, its comparisons and its target |
 //! | `report.rs`, `origin.rs` | table, document, and where the figures come from |
 
 mod bandwidth;
 mod figure;
+mod first_exchange;
 mod flight;
 mod host;
 mod origin;
+mod port;
+mod ranks;
 mod report;
 mod start;
 mod turns;
@@ -32,7 +36,7 @@ use report::Report;
 
 /// Measure device headers and driver between two GPUs, each figure beside its floor, and check every word
 ///
-/// One process drives two GPUs that reach each other's memory; no communicator takes part. Contestants of one case run
+/// One process drives two GPUs that reach each other's memory. Contestants of one case run
 /// in turns, so that both have the same machine; a figure is the median over the rounds, a ratio the median of the
 /// rounds' ratios. Buffers are refilled before each run and compared word by word after it.
 #[derive(Args)]
@@ -45,8 +49,11 @@ What is measured:
   flight       one-way latency by ping-pong: flags, packets, lines, signals; with and without deadlines
   guard        what the look at the poison word costs puts and signals
   fifo         a kernel's request to the host, and the ways in which the host can raise a peer's word
-  start        the first use of driver, contexts, memory and compiler, each in a process of its own
-  all          everything, in about a minute (--quick: in less than half of one)
+  port         port channels of two ranks: 8 bytes and a signal, and messages both ways, against the same
+               steps with nothing around them and the copy engine alone; by TCP against host memory
+  start        processes from the first call on: driver, contexts, memory, compiler; and a communicator of
+               two ranks until both have exchanged data by a kernel, with an empty cache and a warm one
+  all          everything, in about a minute and a half (--quick: in half of one)
 
 Floors are plain kernels in several forms; the best one counts. GB/s is per direction, of the slower
 one where both are busy. Targets are judged by PASS and MISS lines at the end. A miss is a result: the
@@ -68,7 +75,7 @@ pub(super) struct Arguments {
     /// Runs of each contestant; default 7, with --quick 3
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Sizes of put, get, bulk and copy_engine; suffixes K, M, G. Default: 1K to 256M
+    /// Sizes of put, get, bulk, copy_engine and port; suffixes K, M, G. Default: 1K to 256M
     #[arg(long, value_delimiter = ',', value_parser = transfer_bytes)]
     bytes: Vec<u64>,
     /// Blocks of put, get and bulk. Default: 8, and one and two per multiprocessor
@@ -84,8 +91,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "HASH")]
     commit: Option<String>,
     /// One process's start; the parent asks for it
-    #[arg(long, hide = true)]
-    once: bool,
+    #[arg(long, hide = true, value_enum)]
+    once: Option<start::Once>,
 }
 
 /// One benchmark.
@@ -101,12 +108,13 @@ enum What {
     Flight,
     Guard,
     Fifo,
+    Port,
     All,
 }
 
 impl What {
     /// In this order: what starts first must find everything cold, and what a driver may take amiss comes last.
-    const ORDER: [Self; 8] = [
+    const ORDER: [Self; 9] = [
         Self::Start,
         Self::CopyEngine,
         Self::Put,
@@ -115,6 +123,7 @@ impl What {
         Self::Flight,
         Self::Guard,
         Self::Fifo,
+        Self::Port,
     ];
 
     /// As users write it.
@@ -128,13 +137,14 @@ impl What {
             Self::Flight => "flight",
             Self::Guard => "guard",
             Self::Fifo => "fifo",
+            Self::Port => "port",
             Self::All => "all",
         }
     }
 
     /// Whether it moves buffers of `--bytes`.
     fn moves_buffers(self) -> bool {
-        matches!(self, Self::CopyEngine | Self::Put | Self::Get | Self::Bulk)
+        matches!(self, Self::CopyEngine | Self::Put | Self::Get | Self::Bulk | Self::Port)
     }
 }
 
@@ -144,8 +154,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let loaded = Config::read(&environment)?;
     tracing::subscriber::set_global_default(warpway::log_subscriber(&loaded.config)?)?;
     loaded.notices.iter().for_each(warpway::core::config::Notice::log);
-    if arguments.once {
-        return start::child(arguments.devices, &loaded.config);
+    if let Some(once) = arguments.once {
+        return start::child(once, arguments.devices, &loaded.config);
     }
     let driver = Driver::open(&loaded.config.cuda_driver)?;
     check_devices(&driver, arguments.devices)?;
@@ -201,6 +211,7 @@ fn measure_between(
         What::Flight => flight::run(pair, arguments, report),
         What::Guard => flight::guard(pair, arguments, report)?,
         What::Fifo => host::run(pair, arguments, report),
+        What::Port => port::run(pair, arguments, report)?,
     }
     Ok(())
 }
@@ -237,8 +248,8 @@ impl Arguments {
     /// Sizes of a benchmark that moves buffers, ascending.
     fn sizes(&self, what: What) -> Vec<u64> {
         let default: &[u64] = match (what, self.quick) {
-            (What::Put, false) => &[1 << 10, 16 << 10, 256 << 10, 4 << 20, 32 << 20, 256 << 20],
-            (What::Put, true) => &[1 << 10, 256 << 10, 256 << 20],
+            (What::Put | What::Port, false) => &[1 << 10, 16 << 10, 256 << 10, 4 << 20, 32 << 20, 256 << 20],
+            (What::Put | What::Port, true) => &[1 << 10, 256 << 10, 256 << 20],
             (_, false) => &[256 << 10, 4 << 20, 32 << 20, 256 << 20],
             (_, true) => &[4 << 20, 256 << 20],
         };

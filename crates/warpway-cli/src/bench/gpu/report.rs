@@ -78,7 +78,7 @@ impl Report {
         let (program, arguments) = command.split_first().map_or_else(Default::default, |(p, a)| (name(p), a));
         Document {
             benchmark: "gpu",
-            what: "device headers and driver between two GPUs of one process, each figure beside its floor in the same \
+            what: "device headers, driver and communicators between two GPUs of one process, each figure beside its floor in the same \
                    run, contestants in turns; medians over the rounds, ratios of the same round, every word checked",
             command: [&[program], arguments].concat().join(" "),
             origin,

@@ -1,9 +1,11 @@
 //! What the first use of everything takes, each time in a process that has not used it before.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use warpway::{Config, Environment};
 use warpway_cuda::bench::programs;
@@ -11,67 +13,122 @@ use warpway_cuda::jit::Compiler;
 use warpway_cuda::{Context, DeviceMemory, Driver, Module, PinnedMemory, Stream};
 
 use super::Arguments;
-use super::figure::{Figure, Unit};
+use super::figure::{Figure, Target, Unit};
+use super::first_exchange;
 use super::report::Report;
-use super::turns::{Series, median};
+use super::turns::Series;
+
+/// What a process is started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Once {
+    /// Driver, contexts, memory, compiler.
+    Parts,
+    /// A communicator, until its ranks have exchanged data.
+    Communicator,
+}
 
 /// One part of a start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Part {
-    name: String,
-    ms: f64,
+pub(super) struct Part {
+    pub(super) name: String,
+    pub(super) ms: f64,
 }
 
-/// Starts as many processes as there are rounds.
+/// From the first call to the end of the first exchange, with kernels in the cache.
+const WARM_MS: f64 = 100.0;
+/// The same with an empty cache.
+const COLD_MS: f64 = 1500.0;
+
+/// Starts processes, as many of each kind as there are rounds.
 pub(super) fn run(arguments: &Arguments, report: &mut Report) -> anyhow::Result<()> {
     report.begin("start");
-    let own = std::env::current_exe().context("finding this program")?;
-    let mut starts: Vec<Vec<Part>> = Vec::new();
-    let [first, second] = arguments.devices;
-    for _ in 0..arguments.rounds().min(5) {
-        let devices = format!("{first},{second}");
-        let output = Command::new(&own)
-            .args(["bench", "gpu", "start", "--once", "--devices", &devices])
-            .output()
-            .context("starting a process of this program")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "a process that was to be measured failed: {}", said.trim());
-        starts.push(serde_json::from_slice(&output.stdout).context("reading what a process has measured")?);
+    let (mut parts, mut cold, mut warm) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..arguments.rounds().min(5) {
+        let folder = std::env::temp_dir().join(format!("warpway-bench-{}-{round}", std::process::id()));
+        let started = (|| {
+            parts.push(start(Once::Parts, &folder, arguments.devices)?);
+            // The first process finds nothing in the folder and leaves there what the second one finds.
+            cold.push(start(Once::Communicator, &folder, arguments.devices)?);
+            warm.push(start(Once::Communicator, &folder, arguments.devices)?);
+            anyhow::Ok(())
+        })();
+        // Nothing may be there.
+        let _ = std::fs::remove_dir_all(&folder);
+        started?;
     }
-    figures(&starts).into_iter().for_each(|figure| report.push(figure));
+    let mut push = |figures: Vec<Figure>| figures.into_iter().for_each(|figure| report.push(figure));
+    push(figures(&parts));
+    for (case, starts, most) in
+        [("two ranks, empty cache", cold, COLD_MS), ("two ranks, warm cache", warm, WARM_MS)]
+    {
+        let judged = |figure: Figure| {
+            let all = figure.contestant == first_exchange::ALL;
+            if all { figure.should_be(Target::AtMost(most)) } else { figure }
+        };
+        push(parts_of(case, &starts).into_iter().map(judged).collect());
+    }
     Ok(())
 }
 
-/// A figure for each part, in the order of the parts.
+/// One process, with a cache folder of its own.
+fn start(once: Once, folder: &Path, [first, second]: [i32; 2]) -> anyhow::Result<Vec<Part>> {
+    let own = std::env::current_exe().context("finding this program")?;
+    let name = once.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let output = Command::new(own)
+        .args(["bench", "gpu", "start", "--once", &name, "--devices", &format!("{first},{second}")])
+        .env("WARPWAY_CACHE_DIR", folder)
+        .output()
+        .context("starting a process of this program")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "a process that was to be measured failed: {}", said.trim());
+    serde_json::from_slice(&output.stdout).context("reading what a process has measured")
+}
+
+/// How the case is called in which each part is measured by itself.
+const PARTS: &str = "once per process";
+
+/// The driver's and the compiler's parts, and their sum without compiling.
 fn figures(starts: &[Vec<Part>]) -> Vec<Figure> {
-    let parts = starts.first().into_iter().flatten();
-    let of = |part: &Part| {
-        let all = starts.iter().flatten().filter(|other| other.name == part.name);
-        let rounds: Vec<f64> = all.map(|part| part.ms).collect();
-        let mut samples = rounds.clone();
-        samples.sort_by(f64::total_cmp);
-        let series = Series { name: part.name.clone(), rounds, samples, ..Series::default() };
-        Figure::new("start", "once per process", Unit::Milliseconds, &series)
-    };
-    let mut figures: Vec<Figure> = parts.map(of).collect();
-    // What a communicator with warm kernels would have to wait for; compiling cold is not part of that.
-    let warm = |figure: &&Figure| {
+    let mut figures = parts_of(PARTS, starts);
+    let counts = |figure: &&Figure| {
         !figure.contestant.starts_with("compile") && !figure.contestant.starts_with("NVRTC")
     };
-    let sums: Vec<f64> = (0..starts.len())
-        .map(|round| figures.iter().filter(warm).filter_map(|figure| figure.rounds.get(round)).sum())
-        .collect();
-    if median(&sums).is_some() {
-        let mut samples = sums.clone();
-        samples.sort_by(f64::total_cmp);
-        let series = Series { name: "all but compiling".into(), rounds: sums, samples, ..Series::default() };
-        figures.push(Figure::new("start", "once per process", Unit::Milliseconds, &series));
+    let sum = |round| figures.iter().filter(counts).filter_map(|figure| figure.rounds.get(round)).sum();
+    if !starts.is_empty() {
+        let all = series("all but compiling", (0..starts.len()).map(sum).collect());
+        figures.push(Figure::new("start", PARTS, Unit::Milliseconds, &all));
     }
     figures
 }
 
+/// A figure for each part, in the order of the parts.
+fn parts_of(case: &str, starts: &[Vec<Part>]) -> Vec<Figure> {
+    let of = |part: &Part| {
+        let all = starts.iter().flatten().filter(|other| other.name == part.name);
+        let rounds = all.map(|part| part.ms).collect();
+        Figure::new("start", case, Unit::Milliseconds, &series(&part.name, rounds))
+    };
+    starts.first().into_iter().flatten().map(of).collect()
+}
+
+fn series(name: &str, rounds: Vec<f64>) -> Series {
+    let mut samples = rounds.clone();
+    samples.sort_by(f64::total_cmp);
+    Series { name: name.to_owned(), rounds, samples, ..Series::default() }
+}
+
 /// One process's start, printed for the parent.
-pub(super) fn child(devices: [i32; 2], config: &Config) -> anyhow::Result<u8> {
+pub(super) fn child(once: Once, devices: [i32; 2], config: &Config) -> anyhow::Result<u8> {
+    let parts = match once {
+        Once::Parts => parts(devices, config)?,
+        Once::Communicator => first_exchange::run(devices, config)?,
+    };
+    println!("{}", serde_json::to_string(&parts)?);
+    Ok(0)
+}
+
+/// Driver, contexts, memory, compiler.
+fn parts(devices: [i32; 2], config: &Config) -> anyhow::Result<Vec<Part>> {
     let mut clock = Clock::default();
     let driver = clock.part("driver opened", || Driver::open(&config.cuda_driver))?;
     let [first, second] = devices;
@@ -103,22 +160,26 @@ pub(super) fn child(devices: [i32; 2], config: &Config) -> anyhow::Result<u8> {
     let _ = std::fs::remove_dir_all(&folder);
     let module = warmed?;
     drop((module, stream, pinned, memory));
-    println!("{}", serde_json::to_string(&clock.parts)?);
-    Ok(0)
+    Ok(clock.parts)
 }
 
 /// Times parts one after the other.
 #[derive(Default)]
-struct Clock {
-    parts: Vec<Part>,
+pub(super) struct Clock {
+    pub(super) parts: Vec<Part>,
 }
 
 impl Clock {
-    fn part<T, E>(&mut self, name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    pub(super) fn part<T, E>(&mut self, name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let begin = Instant::now();
         let result = work();
-        self.parts.push(Part { name: name.to_owned(), ms: begin.elapsed().as_secs_f64() * 1e3 });
+        self.since(begin, name);
         result
+    }
+
+    /// A part that began at `begin` and ends now.
+    pub(super) fn since(&mut self, begin: Instant, name: &str) {
+        self.parts.push(Part { name: name.to_owned(), ms: begin.elapsed().as_secs_f64() * 1e3 });
     }
 }
 

@@ -1,0 +1,52 @@
+// Port channels between two ranks: the time of a message, and of a row of them.
+#include "warpway/port_channel.cuh"
+
+using namespace warpway;
+
+namespace {
+
+/// What a side sends in a round; the two sides send different words.
+WARPWAY_DEVICE u64 flight_word(u64 round, u64 begins) { return round << 1 | begins; }
+
+}  // namespace
+
+/// Grid: 1 thread on each side. A put of 8 bytes with its signal goes there and back, `warm_up` times and then `rounds` times.
+/// `result`: words that were wrong, rounds completed; on the side that begins also the ns of each round, there and back.
+extern "C" __global__ void port_flight(PortChannel channel, u64* source, const u64* received, u64 warm_up, u64 rounds,
+                                       u64 begins, u64* result) {
+  u64 wrong = 0;
+  for (u64 round = 1; round <= warm_up + rounds; ++round) {
+    const u64 start = clock_ns();
+    if (begins == 0 && channel.wait() != Status::Ok) return;
+    if (begins == 0) wrong += load<Scope::System, Order::Relaxed>(received) != flight_word(round, 1);
+    *source = flight_word(round, begins);
+    if (channel.putWithSignal(0, sizeof(u64)) == no_position) return;
+    if (begins != 0 && channel.wait() != Status::Ok) return;
+    if (begins != 0) {
+      const u64 elapsed = clock_ns() - start;
+      wrong += load<Scope::System, Order::Relaxed>(received) != flight_word(round, 0);
+      if (round > warm_up) result[1 + round - warm_up] = elapsed;
+    }
+    result[1] = round;
+  }
+  result[0] = wrong;
+}
+
+/// Grid: 1 thread on each side, which starts when the other one is there. Sends `bytes` so many times, each time with a
+/// signal, and takes so many signals of the peer. Flushes each time, or all at once in the end.
+/// `result`: ns until everything sent is complete, signals taken.
+extern "C" __global__ void port_stream(PortChannel channel, u64 bytes, u64 sends, u64 awaits, u64 flush_each, u64* result) {
+  if (channel.signal() == no_position || channel.wait() != Status::Ok) return;
+  const u64 start = clock_ns();
+  for (u64 i = 0; i < sends; ++i) {
+    const bool sent = flush_each != 0 ? channel.putWithSignalAndFlush(0, bytes) == Status::Ok
+                                      : channel.putWithSignal(0, 0, bytes) != no_position;
+    if (!sent) return;
+  }
+  if (flush_each == 0 && channel.flush() != Status::Ok) return;
+  result[0] = clock_ns() - start;
+  for (u64 i = 0; i < awaits; ++i) {
+    if (channel.wait() != Status::Ok) return;
+    result[1] = i + 1;
+  }
+}
