@@ -42,8 +42,10 @@ pub enum ConnectionError {
         why: String,
     },
     /// The connection broke; everything posted and not completed is lost.
-    #[error("connection to rank {peer} by {transport} broke during {operation}: {why}")]
+    #[error("connection of rank {rank} to rank {peer} by {transport} broke during {operation}: {why}")]
     Broken {
+        /// The rank whose end says so.
+        rank: u32,
         /// The peer.
         peer: u32,
         /// The transport.

@@ -303,7 +303,8 @@ fn kernels_of_the_gpu_tests_have_the_known_resources() {
     assert!(known == found, "see above the test; resources.txt has {gone:#?}, compiled {new:#?}");
 }
 
-/// Kernels of the measurements, with as many registers as the last time; a change is to be looked at, then written down.
+/// Kernels of the measurements, with as many registers as the last time; a change is to be looked at, then written down by
+/// running this with `UPDATE_RESOURCES=1`.
 #[test]
 fn kernels_of_the_measurements_need_what_is_written_down() {
     let Some(compiler) = nvrtc() else { return };
@@ -324,8 +325,13 @@ fn kernels_of_the_measurements_need_what_is_written_down() {
             }
         }
     }
-    let known = include_str!("../device/bench/resources.txt");
-    let (known, found) = (known.lines().skip(1).collect::<Vec<_>>().join("\n"), lines.join("\n"));
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("device/bench/resources.txt");
+    let known = std::fs::read_to_string(&file).unwrap();
+    let (head, known) = known.split_once('\n').unwrap();
+    let found = lines.join("\n") + "\n";
+    if std::env::var_os("UPDATE_RESOURCES").is_some() {
+        return std::fs::write(file, format!("{head}\n{found}")).unwrap();
+    }
     // Another version of the compiler allots registers otherwise.
     if compiler.identity().unwrap().starts_with("nvrtc 13.0") {
         assert!(known == found, "device/bench/resources.txt should have:\n{found}");

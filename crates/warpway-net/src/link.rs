@@ -191,8 +191,9 @@ impl Link {
         };
         let operation = if open > 0 { Operation::Write } else { Operation::Wait };
         let peer = self.parts.peer;
-        let error = ConnectionError::Broken { peer, transport: Transport::Ethernet, operation, why };
         let health = &self.parts.waiter.health;
+        let rank = health.rank();
+        let error = ConnectionError::Broken { rank, peer, transport: Transport::Ethernet, operation, why };
         let blame = !orderly && !health.has_departed(peer);
         tracing::debug!(%error, blame, "link lost");
         if blame {

@@ -28,8 +28,8 @@ fn cuda_ipc(gpus: &Gpus) -> String {
     match (gpus.sharing(), gpus.count()) {
         (_, 0) => "not available: no GPU can be used".to_owned(),
         (0, _) => "not available: no GPU's memory can be shared (see gpu)".to_owned(),
-        (sharing, count) => format!(
-            "memory of {sharing} of {count} GPUs can be shared on this host; communicators of this version do not use it yet"
-        ),
+        (sharing, count) => {
+            format!("available between ranks of this host: memory of {sharing} of {count} GPUs can be shared")
+        }
     }
 }

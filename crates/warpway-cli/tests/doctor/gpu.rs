@@ -88,7 +88,10 @@ fn devices_links_and_exports_are_shown() {
     for name in ["driver", "GPU 0", "GPU 1", "GPU 0 exports", "GPU 1 reaches"] {
         assert_eq!(status(&report, name), "ok", "{name}");
     }
-    assert!(value(&report, "CudaIpc").starts_with("memory of 2 of 2 GPUs can be shared"));
+    assert_eq!(
+        value(&report, "CudaIpc"),
+        "available between ranks of this host: memory of 2 of 2 GPUs can be shared"
+    );
 }
 
 #[test]

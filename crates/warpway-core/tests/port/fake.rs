@@ -94,9 +94,14 @@ impl Wire {
             Some(Fault::Panic) => panic!("injected panic"),
             Some(Fault::Break) => {
                 let why = "injected".into();
-                return Err(
-                    ConnectionError::Broken { peer: PEER, transport: TRANSPORT, operation, why }.into()
-                );
+                return Err(ConnectionError::Broken {
+                    rank: 0,
+                    peer: PEER,
+                    transport: TRANSPORT,
+                    operation,
+                    why,
+                }
+                .into());
             }
             None => {}
         }
@@ -134,7 +139,14 @@ impl RawConnection for FakeConnection {
     fn completed(&self) -> Result<Position> {
         if self.0.broken.load(Ordering::SeqCst) {
             let (operation, why) = (Operation::Write, "injected".into());
-            return Err(ConnectionError::Broken { peer: PEER, transport: TRANSPORT, operation, why }.into());
+            return Err(ConnectionError::Broken {
+                rank: 0,
+                peer: PEER,
+                transport: TRANSPORT,
+                operation,
+                why,
+            }
+            .into());
         }
         // Posted first, so that the minimum never runs ahead of what was posted.
         let posted = self.0.posted();

@@ -41,7 +41,7 @@ fn transfers_are_warmed_up_then_gated_then_checked() {
     for (mover, kernel, shared) in [
         (Mover::ChannelPut { guarded: true }, "channel_put_Guard__Poison_", 0),
         (Mover::PlainPull(3), "plain_parts_8_", 0),
-        (Mover::BulkPut, "bulk_put", 98_432),
+        (Mover::BulkPut, "bulk_put", 196_736),
         (Mover::PlainBulk(1), "plain_bulk_32768__6__3_", 196_656),
     ] {
         let transfer = Transfer { mover, bytes: BYTES, blocks: 8, directions: Directions::Both };

@@ -160,7 +160,8 @@ impl CudaConnection {
     }
 
     fn error(&self, operation: Operation, why: String) -> ConnectionError {
-        ConnectionError::Broken { peer: self.peer, transport: Transport::CudaIpc, operation, why }
+        let (rank, peer) = (self.health.rank(), self.peer);
+        ConnectionError::Broken { rank, peer, transport: Transport::CudaIpc, operation, why }
     }
 
     /// Writes a word in stream order.

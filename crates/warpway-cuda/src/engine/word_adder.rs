@@ -5,17 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use warpway_core::Result;
 
 use crate::context::Context;
-use crate::jit::{Compiler, Program};
+use crate::jit::{Compiler, add_word};
 use crate::module::{Kernel, LaunchShape, Module};
 use crate::residency::Residency;
 use crate::stream::Stream;
-
-/// One thread: the sum is visible to the whole system after everything that the stream did before.
-const SOURCE: &str = "\
-extern \"C\" __global__ void warpway_add_word(unsigned long long address, unsigned long long delta) {
-    asm volatile(\"fence.acq_rel.sys;\\n\\tred.relaxed.sys.global.add.u64 [%0], %1;\" :: \"l\"(address), \"l\"(delta) : \"memory\");
-}
-";
 
 const NAME: &str = "warpway_add_word";
 
@@ -55,8 +48,7 @@ impl WordAdder {
         if let Some(made) = &*made {
             return Ok(made.kernel.clone());
         }
-        let program = Program::new("warpway_add_word.cu", SOURCE).kernel(NAME);
-        let image = self.compiler.compile(&program, context.info().architecture)?;
+        let image = self.compiler.compile(&add_word(), context.info().architecture)?;
         let kernel = Module::load(context, image.code())?.kernel(image.symbol(NAME).unwrap_or(NAME))?;
         let room = kernel.reserve(SHAPE)?;
         *made = Some(Made { kernel: kernel.clone(), _room: room });

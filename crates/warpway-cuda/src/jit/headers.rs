@@ -1,7 +1,5 @@
 //! The device headers, which are part of the library: they and the host's side must be of one version.
 
-use super::Program;
-
 /// Names and texts, in alphabetical order.
 macro_rules! device_headers {
     ($($file:literal)*) => {
@@ -37,20 +35,6 @@ pub const DEVICE_HEADERS: &[(&str, &str)] = device_headers! {
     "version.cuh"
     "warpway.cuh"
 };
-
-/// What `warpway jit warm` compiles: every program whose text does not depend on a plan.
-pub fn built_in_programs() -> Vec<Program> {
-    vec![all_headers()]
-}
-
-/// All headers together, so that one that does not compile is found before a kernel needs it. But those for programs
-/// written against other names: they want to come first.
-fn all_headers() -> Program {
-    let headers = DEVICE_HEADERS.iter().filter(|(name, _)| !name.ends_with("_compat.cuh"));
-    let mut source: String = headers.map(|(name, _)| format!("#include <{name}>\n")).collect();
-    source.push_str("extern \"C\" __global__ void warpway_headers() {}\n");
-    Program::new("warpway_headers.cu", source).device_headers().kernel("warpway_headers")
-}
 
 #[cfg(test)]
 mod tests {

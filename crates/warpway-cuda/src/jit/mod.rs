@@ -30,9 +30,10 @@
 //! | `diagnostics.rs` | how errors are shown with their lines |
 //! | `resources.rs` | registers, stack and spills of each kernel |
 //! | `image.rs`, `program.rs` | what comes out, what goes in |
-//! | `headers.rs` | the device headers |
+//! | `headers.rs`, `built_in.rs` | the device headers, and the programs that Warpway brings along |
 
 mod backend;
+mod built_in;
 mod compiler;
 mod diagnostics;
 mod entry;
@@ -49,8 +50,10 @@ mod warm;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use built_in::add_word;
+pub use built_in::built_in_programs;
 pub use compiler::{Compiler, Library};
-pub use headers::{DEVICE_HEADERS, built_in_programs};
+pub use headers::DEVICE_HEADERS;
 pub use image::{CodeKind, Image, Kernel, Resources};
 pub use journal::{Journal, Origin, Record};
 pub use program::Program;
