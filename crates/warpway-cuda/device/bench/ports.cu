@@ -11,25 +11,30 @@ WARPWAY_DEVICE u64 flight_word(u64 round, u64 begins) { return round << 1 | begi
 }  // namespace
 
 /// Grid: 1 thread on each side. A put of 8 bytes with its signal goes there and back, `warm_up` times and then `rounds` times.
-/// `result`: words that were wrong, rounds completed; on the side that begins also the ns of each round, there and back.
+/// `result`: words that were wrong, rounds completed, ns and cycles of all rounds that count, then cycles of each. Cycles, since
+/// the clock that tells ns may go in steps that are too long for one round.
 extern "C" __global__ void port_flight(PortChannel channel, u64* source, const u64* received, u64 warm_up, u64 rounds,
                                        u64 begins, u64* result) {
-  u64 wrong = 0;
+  u64 wrong = 0, begin_ns = 0, begin = 0;
   for (u64 round = 1; round <= warm_up + rounds; ++round) {
-    const u64 start = clock_ns();
+    if (round == warm_up + 1) {
+      begin_ns = clock_ns();
+      begin = clock64();
+    }
+    const u64 start = clock64();
     if (begins == 0 && channel.wait() != Status::Ok) return;
     if (begins == 0) wrong += load<Scope::System, Order::Relaxed>(received) != flight_word(round, 1);
     *source = flight_word(round, begins);
     if (channel.putWithSignal(0, sizeof(u64)) == no_position) return;
     if (begins != 0 && channel.wait() != Status::Ok) return;
-    if (begins != 0) {
-      const u64 elapsed = clock_ns() - start;
-      wrong += load<Scope::System, Order::Relaxed>(received) != flight_word(round, 0);
-      if (round > warm_up) result[1 + round - warm_up] = elapsed;
-    }
+    const u64 cycles = clock64() - start;
+    if (begins != 0) wrong += load<Scope::System, Order::Relaxed>(received) != flight_word(round, 0);
+    if (round > warm_up) result[3 + round - warm_up] = cycles;
     result[1] = round;
   }
   result[0] = wrong;
+  result[2] = clock_ns() - begin_ns;
+  result[3] = clock64() - begin;
 }
 
 /// Grid: 1 thread on each side, which starts when the other one is there. Sends `bytes` so many times, each time with a

@@ -18,6 +18,8 @@ use crate::stream::Stream;
 const HOST_DEADLINE: Duration = Duration::from_secs(30);
 /// Rounds before samples are taken: the proxy wakes, and the peer's kernel starts later.
 const WARM_UP: u64 = 64;
+/// Wrong words, rounds completed, ns and cycles of all that count.
+const FLIGHT_HEAD: u64 = 4;
 const ONE_THREAD: LaunchShape = LaunchShape { blocks: 1, threads: 1, shared_bytes: 0 };
 
 /// Messages of one run of a [`PortEnd`], in one or both directions.
@@ -41,7 +43,7 @@ pub struct PortEnd {
     channel: DeviceHandle<PortChannelHandle, PortChannel>,
     source: GpuBuffer<u64>,
     received: GpuBuffer<u64>,
-    /// Wrong words and rounds, then a number per round.
+    /// What a run has found, then a number per round of a flight.
     result: GpuBuffer<u64>,
     flight: Kernel,
     messages: Kernel,
@@ -69,7 +71,7 @@ impl PortEnd {
         let patterns = gpu.load(&Source::Transfer.program())?;
         Ok(Self {
             stream: gpu.stream()?,
-            result: gpu.alloc(2 + Self::MOST_ROUNDS)?,
+            result: gpu.alloc(FLIGHT_HEAD + Self::MOST_ROUNDS)?,
             flight: ports.kernel("port_flight")?,
             messages: ports.kernel("port_stream")?,
             fill: patterns.kernel("fill_pattern")?,
@@ -88,17 +90,23 @@ impl PortEnd {
     /// What a kernel has given up on, `gpu.driver`, `gpu.timeout`.
     pub fn flight(&self, rounds: u64, begins: bool) -> Result<Times> {
         let rounds = rounds.clamp(1, Self::MOST_ROUNDS);
-        self.result.write(0, &[0, 0])?;
+        self.result.write(0, &[0; FLIGHT_HEAD as usize])?;
         let (source, received) = (&self.source, &self.received);
         let arguments = (&self.channel, source, received, WARM_UP, rounds, u64::from(begins), &self.result);
         // SAFETY: the kernel's parameters; both buffers have at least a word, the result one for each round.
         unsafe { self.gpu.launch(&self.flight, ONE_THREAD, arguments, &self.stream)? };
         self.synchronize()?;
-        let mut result = vec![0; 2 + rounds as usize];
+        let mut result = vec![0; (FLIGHT_HEAD + rounds) as usize];
         self.result.read(0, &mut result)?;
-        let wrong = result[0] + (WARM_UP + rounds).abs_diff(result[1]);
-        let samples = if begins { &result[2..] } else { &[] };
-        Ok(Times { us: samples.iter().map(|ns| *ns as f64 / 2e3).collect(), wrong })
+        let [wrong, completed, ns, cycles, each @ ..] = result.as_slice() else {
+            return Ok(Times::default());
+        };
+        let us_per_cycle = *ns as f64 / 1e3 / (*cycles).max(1) as f64;
+        let one_way = |cycles: &u64| *cycles as f64 * us_per_cycle / 2.0;
+        Ok(Times {
+            us: if begins { each.iter().map(one_way).collect() } else { Vec::new() },
+            wrong: wrong + (WARM_UP + rounds).abs_diff(*completed),
+        })
     }
 
     /// New data to send, and nothing of it at the place where the peer's comes. Before both ends [`send`](Self::send).

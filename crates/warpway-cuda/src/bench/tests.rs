@@ -1,15 +1,28 @@
 //! What the host does around the kernels, on a driver in host memory, where kernels do nothing.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use fake_cuda::Fake;
+use warpway_core::Timeout;
+use warpway_core::communicator::Communicator;
+use warpway_core::endpoint::EndpointConfig;
+use warpway_core::engine::Engine;
 use warpway_core::gpu::{FailureCode, WaitKind};
+use warpway_core::memory::TokenMemory;
+use warpway_core::testing::LocalJob;
+use warpway_core::transport::Transport;
 
 use super::pair::CANARIES;
-use super::{Directions, Flight, Message, Mover, Pair, Transfer};
+use super::{Directions, Flight, Message, Messages, Mover, Pair, PortEnd, Transfer};
 use crate::driver::Driver;
-
-use crate::handle::{ErrorRecord, HostControl};
+use crate::engine::tests::{machine, nothing_is_left, patience};
+use crate::engine::{CudaEngine, DeviceChoice};
+use crate::gpu::{Gpu, GpuBuffer};
+use crate::handle::{ErrorRecord, HostControl, PortChannelHandle};
 use crate::jit::tests::for_fake_driver;
 use crate::memory::{copy_to_host, fill};
+use crate::proxy::PortConfig;
 
 const BYTES: u64 = 4 << 20;
 
@@ -19,6 +32,8 @@ fn parameter_bytes(symbol: &str) -> u64 {
         "gate" => 32,
         "fill_pattern" | "check_pattern" => 40,
         "bulk_put" => 40,
+        "port_flight" => size_of::<PortChannelHandle>() as u64 + 6 * 8,
+        "port_stream" => size_of::<PortChannelHandle>() as u64 + 5 * 8,
         name if name.starts_with("channel") => 112,
         name if name.starts_with("plain_bulk") => 40,
         name if name.starts_with("plain") => 24,
@@ -174,4 +189,67 @@ fn gpus_that_do_not_reach_each_other_are_refused() {
     assert_eq!(pair.transfer(transfer).unwrap().run().unwrap().wrong, 0);
     drop(pair);
     assert_eq!(fake.live().total(), 0);
+}
+
+/// Messages fit in here, with the words behind them.
+const PORT_WORDS: u64 = 1000;
+
+/// A rank's port channel to itself.
+fn port_end(comm: &Communicator, gpu: &Gpu) -> (PortEnd, GpuBuffer<u64>) {
+    let endpoint = EndpointConfig { transport: Transport::CudaIpc, ..EndpointConfig::default() };
+    let connection = comm.connect(endpoint, 0, 0).unwrap().wait(patience()).unwrap();
+    let ports = gpu.port_service(&PortConfig::default()).unwrap();
+    let [source, received] = [0, 1].map(|_| gpu.alloc::<u64>(PORT_WORDS).unwrap());
+    let service = ports.service();
+    let semaphore = service.build_and_add_semaphore(comm, &connection, patience()).unwrap();
+    let [destination, from] = [&received, &source].map(|buffer| service.add_memory(buffer.memory()).unwrap());
+    let channel = service.port_channel(semaphore, destination, from).unwrap();
+    let channel = ports.port_channel(&channel).unwrap();
+    (PortEnd::new(gpu, channel, source, received.clone()).unwrap(), received)
+}
+
+/// Kernels do nothing here: what they should have done is missing, what the host does is there.
+#[test]
+fn ends_of_port_channels_count_what_is_missing_and_stay_in_their_buffers() {
+    let (fake, devices) = machine("devices=1,arch=90");
+    let job = LocalJob::new(1);
+    let engine = CudaEngine::new(&devices, DeviceChoice { ordinal: None, local_rank: 0 });
+    let mut parts = job.parts(0, vec![Arc::new(engine.clone()) as Arc<dyn Engine>]);
+    parts.gpu_token_memory = Some(Arc::new(engine.tokens()) as Arc<dyn TokenMemory>);
+    let comm = Communicator::new(parts).unwrap();
+    let timeout = Timeout::after(Duration::from_secs(5));
+    let gpu =
+        Gpu::new(&comm, &engine.context().unwrap(), &for_fake_driver(parameter_bytes), timeout).unwrap();
+    let (end, received) = port_end(&comm, &gpu);
+    fake.launches();
+
+    let times = end.flight(10, true).unwrap();
+    assert_eq!((times.us, times.wrong), (vec![0.0; 10], 74));
+    assert_eq!(end.flight(u64::MAX, false).unwrap().us, [0.0; 0], "the side that answers has no samples");
+    end.refill(64, 5).unwrap();
+    let words = received.to_vec().unwrap();
+    let touched = 8 + CANARIES as usize;
+    assert!(
+        words[..touched].iter().all(|word| *word == u64::MAX) && words[touched..].iter().all(|w| *w == 0)
+    );
+    let messages = Messages { bytes: 1 << 40, sent: 3, awaited: 2, flush_each: true };
+    assert_eq!(end.send(messages).unwrap(), 0.0);
+    assert_eq!(end.wrong(64, 5).unwrap(), 0);
+
+    let launches = fake.launches();
+    let names: Vec<&str> = launches.iter().map(|launch| launch.function.as_str()).collect();
+    assert_eq!(names, ["port_flight", "port_flight", "fill_pattern", "port_stream", "check_pattern"]);
+    let numbers = |launch: usize, from: usize| -> Vec<u64> {
+        let plain = &launches[launch].arguments[from..];
+        plain.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+    };
+    let channel = size_of::<PortChannelHandle>();
+    assert_eq!(numbers(0, channel)[1..5], [received.address(), 64, 10, 1]);
+    assert_eq!(numbers(1, channel)[1..5], [received.address(), 64, PortEnd::MOST_ROUNDS, 0]);
+    // As much as there is room for.
+    assert_eq!(numbers(3, channel)[..4], [8 * (PORT_WORDS - CANARIES), 3, 2, 1]);
+    assert_eq!(numbers(4, 0)[..3], [received.address(), 8, 5]);
+    assert_eq!(numbers(4, 0)[4], CANARIES);
+    drop((end, received, gpu, comm, engine, job, devices));
+    nothing_is_left(&fake, "the end");
 }

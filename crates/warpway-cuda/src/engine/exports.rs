@@ -5,8 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
 
 use warpway_core::Result;
-use warpway_core::memory::{GpuExport, GpuPlacement, MemoryError, Region};
-use warpway_core::transport::Transport;
+use warpway_core::memory::{GpuExport, GpuPlacement, Region};
 
 use super::devices::Shared;
 use crate::context::lock;
@@ -32,10 +31,6 @@ pub(super) fn place(device: &Shared, region: &Region) -> Result<GpuPlacement> {
     }
     let (address, size) = (region.address().as_ptr() as u64, region.size());
     let found = Foreign::find(context, address, size)?;
-    if found.device != context.ordinal() {
-        let why = "the driver says it is on another GPU than its registration does";
-        return Err(MemoryError::NotExportable { address, size, transport: Transport::CudaIpc, why }.into());
-    }
     let (descriptor, export) = match found.kind {
         ForeignKind::Descriptor => (Some(device.exports.descriptor(device, &found)?), None),
         // Another kind than IPC is refused there.

@@ -22,7 +22,7 @@ mod exports;
 mod imports;
 mod queue;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tokens;
 mod word_adder;
 mod word_writer;

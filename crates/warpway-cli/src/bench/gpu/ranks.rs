@@ -135,7 +135,7 @@ impl<'c> Ends<'c> {
                 Job::Flight { rounds } => {
                     self.copy_engine.flight(rounds, self.comm.rank() == 0).map(Run::from)
                 }
-                Job::Stream { carrier, messages } => self.stream(carrier, messages, seed),
+                Job::Stream { carrier, messages } => stream(self.comm, self.end(carrier), messages, seed),
             };
             let failure = done.as_ref().err().cloned();
             tell(done);
@@ -145,37 +145,35 @@ impl<'c> Ends<'c> {
         self.comm.barrier()
     }
 
-    fn stream(&self, carrier: Carrier, messages: Messages, seed: u64) -> Result<Run> {
-        let Messages { bytes, sent, awaited, .. } = messages;
-        let rank = self.comm.rank();
-        let messages = match rank {
-            0 => messages,
-            _ => Messages { sent: awaited, awaited: sent, ..messages },
-        };
-        let (end, own, others): (&dyn End, u64, u64) = (
-            match carrier {
-                Carrier::CopyEngine => &self.copy_engine,
-                Carrier::DeviceTcp => &self.device_tcp,
-                Carrier::HostTcp => &self.host_tcp,
-            },
-            2 * seed + u64::from(rank),
-            2 * seed + u64::from(1 - rank),
-        );
-        let bytes = bytes / 8 * 8;
-        end.refill(bytes, own)?;
-        self.comm.barrier()?;
-        // What is first used is slower; nothing of it is measured, and the data is the same.
-        let few = |count: u64| count.min(2);
-        end.send(Messages { sent: few(messages.sent), awaited: few(messages.awaited), ..messages })?;
-        self.comm.barrier()?;
-        end.refill(bytes, own)?;
-        self.comm.barrier()?;
-        let us = end.send(messages)?;
-        self.comm.barrier()?;
-        let wrong = if messages.awaited == 0 { 0 } else { end.wrong(bytes, others)? };
-        let samples = if messages.sent == 0 { vec![] } else { vec![bytes as f64 / us / 1e3] };
-        Ok(Run { samples, wrong })
+    fn end(&self, carrier: Carrier) -> &dyn End {
+        match carrier {
+            Carrier::CopyEngine => &self.copy_engine,
+            Carrier::DeviceTcp => &self.device_tcp,
+            Carrier::HostTcp => &self.host_tcp,
+        }
     }
+}
+
+/// New data, messages as rank 0 sends them, and a look at what has come. The sample is the rate of what this rank has sent.
+fn stream(comm: &Communicator, end: &dyn End, messages: Messages, seed: u64) -> Result<Run> {
+    let Messages { bytes, sent, awaited, .. } = messages;
+    let rank = comm.rank();
+    let messages = if rank == 0 { messages } else { Messages { sent: awaited, awaited: sent, ..messages } };
+    let [own, others] = [rank, 1 - rank].map(|rank| 2 * seed + u64::from(rank));
+    // What is first used is slower, so a few go ahead; then nothing of them is left.
+    let few = |count: u64| count.min(2);
+    let first = Messages { sent: few(messages.sent), awaited: few(messages.awaited), ..messages };
+    end.refill(bytes, own)?;
+    comm.barrier()?;
+    end.send(first)?;
+    comm.barrier()?;
+    end.refill(bytes, own)?;
+    comm.barrier()?;
+    let us = end.send(messages)?;
+    comm.barrier()?;
+    let wrong = if messages.awaited == 0 { 0 } else { end.wrong(bytes, others)? };
+    let samples = if messages.sent == 0 { vec![] } else { vec![bytes as f64 / us / 1e3] };
+    Ok(Run { samples, wrong })
 }
 
 fn port_end(comm: &Communicator, gpu: &Gpu, bytes: u64, by: Transport) -> Result<PortEnd> {
@@ -265,4 +263,66 @@ impl End for HostEnd {
 /// No two words of a buffer, and no two seeds, have the same.
 fn word(seed: u64, at: u64) -> u64 {
     (at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (seed << 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = 100_008;
+
+    fn host(messages: Messages) -> Vec<(usize, u64, bool)> {
+        let context = Context::new(warpway::Config::default());
+        in_process(2, &context, |comm| {
+            let end = HostEnd::new(comm, BYTES)?;
+            let mut all = Run { samples: vec![], wrong: 0 };
+            for seed in 1..4 {
+                let run = stream(comm, &end, messages, seed)?;
+                all.samples.extend(run.samples);
+                all.wrong += run.wrong;
+            }
+            // Older data is not taken for newer.
+            let stale = end.wrong(messages.bytes, 2 + u64::from(1 - comm.rank()))?;
+            Ok((all.samples.len(), all.wrong, stale == messages.bytes / 8))
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn what_arrives_is_checked_word_by_word() {
+        for (bytes, flush_each) in [(BYTES, false), (4096, true), (8, false)] {
+            let both = host(Messages { bytes, sent: 3, awaited: 3, flush_each });
+            assert_eq!(both, [(3, 0, true), (3, 0, true)], "{bytes}");
+        }
+    }
+
+    #[test]
+    fn one_way_only_rank_0_has_samples() {
+        let one = host(Messages { bytes: 4096, sent: 2, awaited: 0, flush_each: false });
+        // Nothing came to rank 0: its memory still holds nothing of the peer's.
+        assert_eq!(one, [(3, 0, true), (0, 0, true)]);
+    }
+
+    #[test]
+    fn words_behind_a_message_are_looked_at() {
+        let context = Context::new(warpway::Config::default());
+        let wrong = in_process(1, &context, |comm| {
+            let received = comm.alloc(40)?;
+            let channel = {
+                let peer = comm.connect(0)?;
+                peer.port_channel(&comm.proxy_service()?, &received, received.memory())?.device_handle()
+            };
+            let end = HostEnd { source: comm.alloc(40)?, received, channel };
+            end.refill(64, 1)?;
+            let mut all = vec![end.wrong(64, 1)?];
+            end.received.write(0, &(0..8).map(|at| word(1, at)).collect::<Vec<_>>())?;
+            all.push(end.wrong(64, 1)?);
+            end.received.write(8, &[0])?;
+            all.push(end.wrong(64, 1)?);
+            end.received.write(3, &[word(2, 3)])?;
+            all.push(end.wrong(64, 1)?);
+            Ok(all)
+        });
+        assert_eq!(wrong.unwrap(), [[8, 0, 1, 2]]);
+    }
 }
