@@ -180,7 +180,8 @@ struct Patience {
 namespace detail {
 
 /// Waits for other blocks of the device. They come last: where such a block waits for a peer itself, its wait began at
-/// about the same time and is the one to be recorded, for it names the peer.
+/// about the same time and is the one to be recorded, for it names the peer. Hence a longer deadline, and an abort must
+/// be seen at three looks: by then waits for peers have seen it, too.
 WARPWAY_DEVICE constexpr bool is_within_device(Kind kind) {
   return kind == Kind::GridBarrier || kind == Kind::DeviceSemaphore;
 }
@@ -207,8 +208,8 @@ WARPWAY_DEVICE Status poll_until(const Wait& wait, Condition&& condition, Patien
   // Of failed tests; negative: out of reach. One test is made in any case.
   const u64 limit = static_cast<u64>(patience.max_spin);
   const bool last = detail::is_within_device(wait.kind);
-  const u64 between_looks = last ? 2 * ns_between_host_looks : ns_between_host_looks;
   u64 start = 0, host_look = 0;
+  u32 ignored = last ? 2 : 0;
   for (u64 failed = 0;;) {
     if (limit - failed >= tests_between_looks) {
       if (detail::holds_soon(condition, observed)) return Status::Ok;
@@ -219,7 +220,7 @@ WARPWAY_DEVICE Status poll_until(const Wait& wait, Condition&& condition, Patien
       } while (failed++ < limit);
     }
     const u64 now = clock_ns();
-    if (start == 0) start = now, host_look = now + between_looks;
+    if (start == 0) start = now, host_look = now + ns_between_host_looks;
     // Who failed first has written the record.
     const bool poisoned = control != nullptr && load<Scope::Device, Order::Relaxed>(&control->poison) != 0;
     Status verdict = poisoned ? Status::Aborted : Status::Ok;
@@ -229,8 +230,8 @@ WARPWAY_DEVICE Status poll_until(const Wait& wait, Condition&& condition, Patien
       if (last) deadline += deadline / 4;
       if (failed > limit || (deadline != 0 && now - start >= deadline)) verdict = Status::Timeout;
       if (control != nullptr && (verdict != Status::Ok || now >= host_look)) {
-        host_look = now + between_looks;
-        if (load<Scope::System, Order::Relaxed>(&control->host->abort_word) != 0) {
+        host_look = now + ns_between_host_looks;
+        if (load<Scope::System, Order::Relaxed>(&control->host->abort_word) != 0 && ignored-- == 0) {
           verdict = Status::Aborted;
           code = Code::Aborted;
         }
