@@ -144,6 +144,14 @@ pub trait RawConnection: Send + Sync {
     /// Adds to the remote word, after everything posted before.
     fn add(&self, destination: Span<'_>, delta: i64) -> Result<Position>;
 
+    /// Makes ready what the first [`add`](Self::add) would make ready, which may wait for kernels on the device.
+    ///
+    /// # Errors
+    /// Those of what is missing; the first addition will fail with them, all other operations work.
+    fn prepare_add(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes the counter of a remote token equal `value`, after everything posted before; `value` is one more than at
     /// the last raise of this token, so that adding one does the same.
     fn raise(&self, destination: Span<'_>, value: u64) -> Result<Position> {
@@ -309,6 +317,15 @@ impl Connection {
         self.check_word(NAME, destination, destination_offset)?;
         let span = Span { memory: destination, offset: destination_offset };
         self.post(Operation::AtomicAdd, destination_offset, 8, || self.0.raw.add(span, delta))
+    }
+
+    /// Makes ready what the first [`atomic_add`](Self::atomic_add) would make ready, which may wait for kernels on the
+    /// device. Changes nothing else.
+    ///
+    /// # Errors
+    /// Those of what is missing: additions will fail with them, all other operations work.
+    pub fn prepare_atomic_add(&self) -> Result<()> {
+        self.0.raw.prepare_add()
     }
 
     /// Makes a token of the peer equal `value`, one more than at the last time.

@@ -20,6 +20,7 @@ use warpway_cuda_sys::driver_types::{
 };
 use warpway_cuda_sys::{Driver as Table, LoadError};
 
+use crate::in_flight::InFlight;
 use crate::mapped;
 
 /// The oldest driver whose functions are used: CUDA 12.0.
@@ -32,6 +33,7 @@ pub struct Driver(Arc<Opened>);
 struct Opened {
     table: Table,
     version: i32,
+    in_flight: InFlight,
 }
 
 impl Driver {
@@ -59,7 +61,7 @@ impl Driver {
             let why = format!("it supports CUDA {}, 12.0 is needed", dotted(version));
             return Err(absent(why, "install a newer driver").into());
         }
-        let driver = Self(Arc::new(Opened { table, version }));
+        let driver = Self(Arc::new(Opened { table, version, in_flight: InFlight::default() }));
         // SAFETY: no argument but flags, which must be 0; may be called any number of times.
         let result = unsafe { (driver.table().cuInit)(0) };
         driver.check("starting the driver", "cuInit", result).map_err(|error| {
@@ -71,6 +73,11 @@ impl Driver {
     /// The functions.
     pub(crate) fn table(&self) -> &Table {
         &self.0.table
+    }
+
+    /// The launches of the process whose end is not known.
+    pub(crate) fn in_flight(&self) -> &InFlight {
+        &self.0.in_flight
     }
 
     /// The CUDA version that the driver supports, `13000` for 13.0.

@@ -15,6 +15,7 @@
 //! | `device.rs` | which GPUs there are, what they can do, who reaches whom |
 //! | `context.rs` | on whose behalf calls are made; peer access |
 //! | `residency.rs` | how much of a device is held by blocks that may wait |
+//! | `in_flight.rs` | what lives until launches have ended |
 //! | `stream.rs`, `event.rs`, `graph.rs` | order and time of work on a device |
 //! | `handle.rs` | what host and device share; `device/include/warpway` holds the headers |
 //! | `module.rs`, `arguments.rs` | kernels and how they are launched |
@@ -36,6 +37,7 @@ mod event;
 mod gpu;
 mod graph;
 mod handle;
+mod in_flight;
 pub mod jit;
 mod mapped;
 mod memory;

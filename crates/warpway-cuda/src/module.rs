@@ -13,12 +13,14 @@ use warpway_cuda_sys::driver_types::{
 
 use crate::arguments::Arguments;
 use crate::context::{Context, lock};
+use crate::in_flight::Lasting;
 use crate::residency::{Claim, Residency};
 use crate::stream::Stream;
 
-/// A loaded image. Cheap to clone; the last clone unloads it.
+/// A loaded image. Cheap to clone; the last clone unloads it, after the launches by [`Gpu`](crate::Gpu)s of the process that
+/// are under way.
 #[derive(Clone)]
-pub struct Module(Arc<Loaded>);
+pub struct Module(Arc<Lasting<Loaded>>);
 
 struct Loaded {
     context: Context,
@@ -45,7 +47,7 @@ impl Module {
         let result = unsafe { load(&raw mut raw, image_at, 0, none, std::ptr::null_mut()) };
         let what = context.doing(format_args!("loading an image of {} bytes", image.len()));
         context.driver().check(what, "cuModuleLoadDataEx", result)?;
-        Ok(Self(Arc::new(Loaded { context: context.clone(), raw })))
+        Ok(Self(Arc::new(Lasting::new(context, Loaded { context: context.clone(), raw }))))
     }
 
     /// A kernel, by the name in the image.
@@ -53,7 +55,7 @@ impl Module {
     /// # Errors
     /// `gpu.driver` if there is none of that name.
     pub fn kernel(&self, name: &str) -> Result<Kernel, GpuError> {
-        let Loaded { context, raw } = &*self.0;
+        let Loaded { context, raw } = &**self.0;
         let _entered = context.enter()?;
         let text = CString::new(name).unwrap_or_default();
         let mut function: CUfunction = std::ptr::null_mut();
@@ -70,7 +72,7 @@ impl Module {
     /// # Errors
     /// `gpu.driver` if there is none of that name.
     pub fn global(&self, name: &str) -> Result<(u64, u64), GpuError> {
-        let Loaded { context, raw } = &*self.0;
+        let Loaded { context, raw } = &**self.0;
         let _entered = context.enter()?;
         let text = CString::new(name).unwrap_or_default();
         let (mut address, mut bytes): (CUdeviceptr, usize) = (0, 0);

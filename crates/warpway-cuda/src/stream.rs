@@ -8,7 +8,7 @@ use warpway_core::Deadline;
 use warpway_core::gpu::GpuError;
 use warpway_cuda_sys::driver_types::{
     CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_NON_BLOCKING,
-    CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUgraph, CUstream,
+    CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUgraph, CUresult, CUstream,
 };
 
 use crate::context::Context;
@@ -167,10 +167,9 @@ impl Stream {
             self.context.driver().check(self.context.doing("capturing a stream"), call, result)
         };
         check("cuStreamBeginCapture", result)?;
+        let capture = Capture { stream: self };
         let worked = work();
-        let mut raw: CUgraph = std::ptr::null_mut();
-        // SAFETY: writes one handle; the capture was begun above.
-        let result = unsafe { (table.cuStreamEndCapture)(self.raw, &raw mut raw) };
+        let (result, raw) = capture.end();
         let ended = check("cuStreamEndCapture", result);
         // The first failure tells more, and a graph there is must not be lost.
         let graph = if raw.is_null() { None } else { Some(Graph::instantiate(&self.context, raw)) };
@@ -183,6 +182,39 @@ impl Stream {
             hint: None,
         };
         Ok(graph.ok_or_else(nothing)??)
+    }
+}
+
+/// A capture that has begun, and ends with the value: a panic must not leave the stream useless.
+struct Capture<'s> {
+    stream: &'s Stream,
+}
+
+impl Capture<'_> {
+    /// The driver's answer, and the graph; null if there is none.
+    fn end(self) -> (CUresult, CUgraph) {
+        let ended = self.finish();
+        std::mem::forget(self);
+        ended
+    }
+
+    fn finish(&self) -> (CUresult, CUgraph) {
+        let mut raw: CUgraph = std::ptr::null_mut();
+        let table = self.stream.context.driver().table();
+        // SAFETY: writes one handle; the capture was begun before this value was made.
+        let result = unsafe { (table.cuStreamEndCapture)(self.stream.raw, &raw mut raw) };
+        (result, raw)
+    }
+}
+
+impl Drop for Capture<'_> {
+    fn drop(&mut self) {
+        let (_, raw) = self.finish();
+        if !raw.is_null() {
+            // SAFETY: the graph is ours, and nobody else knows it.
+            let result = unsafe { (self.stream.context.driver().table().cuGraphDestroy)(raw) };
+            self.stream.context.note("dropping a graph", "cuGraphDestroy", result);
+        }
     }
 }
 

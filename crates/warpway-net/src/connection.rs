@@ -1,5 +1,6 @@
 //! The caller's side of a link.
 
+use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use warpway_core::connection::{CompletionListener, Position, RawConnection, Span};
@@ -86,6 +87,10 @@ impl RawConnection for TcpConnection {
             DeviceKind::Gpu => self.word(Operation::AtomicAdd, Kind::Store, destination, value),
             _ => self.add(destination, 1),
         }
+    }
+
+    fn keep(&self, position: Position, what: &Arc<dyn Any + Send + Sync>) {
+        self.link.keep(position, what);
     }
 
     fn completed(&self) -> Result<Position> {

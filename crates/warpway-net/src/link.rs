@@ -1,8 +1,10 @@
 //! One authenticated socket to one peer: counters, failure, orderly end.
 //!
-//! Locks are taken in the order input, output, queue, watchers. Only the receiving thread takes `input`; `output` belongs
+//! Locks are taken in the order input, output, queue, watchers; `kept` while no other is taken. Only the receiving thread takes `input`; `output` belongs
 //! to whoever has set `Queue::active` (see `outgoing.rs`).
 
+use std::any::Any;
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -61,6 +63,8 @@ pub(crate) struct Link {
     progress: EventCount,
     /// Told when `completed` grows or the link fails.
     watchers: Mutex<Vec<Weak<dyn CompletionListener>>>,
+    /// What must live until the peer has applied a position, by position.
+    kept: Mutex<VecDeque<(u64, Arc<dyn Any + Send + Sync>)>>,
     /// Rung when the queue gets shorter or the link fails.
     pub(crate) space: EventCount,
     /// Why nothing can be posted any more.
@@ -80,6 +84,7 @@ impl Link {
             completed: AtomicU64::new(0),
             progress: EventCount::new(),
             watchers: Mutex::default(),
+            kept: Mutex::default(),
             space: EventCount::new(),
             failure: OnceLock::new(),
             ended: AtomicBool::new(false),
@@ -123,8 +128,28 @@ impl Link {
         self.completed.store(position, Ordering::Release);
         self.progress.notify();
         self.tell(Some(Position(position)));
+        self.release(position);
         self.end_if_finished(&lock(&self.queue));
         Ok(())
+    }
+
+    /// Keeps `what` until the peer has applied `position`, or nothing more will reach it by this link.
+    pub(crate) fn keep(&self, position: Position, what: &Arc<dyn Any + Send + Sync>) {
+        let mut kept = lock(&self.kept);
+        // Under the lock: whoever raises `completed` or sets `failure` takes it afterwards.
+        if self.completed() < position && !self.has_failed() {
+            let at = kept.partition_point(|(other, _)| *other <= position.0);
+            kept.insert(at, (position.0, Arc::clone(what)));
+        }
+    }
+
+    fn release(&self, position: u64) {
+        let mut kept = lock(&self.kept);
+        let released = kept.partition_point(|(other, _)| *other <= position);
+        let released: Vec<_> = kept.drain(..released).collect();
+        // Dropping them may call back into the core.
+        drop(kept);
+        drop(released);
     }
 
     /// Adds somebody to be told, and forgets those that are gone.
@@ -219,6 +244,7 @@ impl Link {
         self.tell(None);
         self.space.notify();
         drop(dropped);
+        self.release(u64::MAX);
     }
 
     /// Waits until `position` is complete.

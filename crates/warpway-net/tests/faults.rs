@@ -6,14 +6,19 @@ mod ranks;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
+use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ranks::{LIMIT, Pair, Rank, bytes, eventually, fill, import, imported, limit, only};
+use warpway_core::connection::Connection;
 use warpway_core::endpoint::Endpoint;
 use warpway_core::engine::Engine;
 use warpway_core::memory::{Access, EthernetExport, RegisteredMemory};
+use warpway_core::semaphore::{Semaphore, TokenSlot};
 use warpway_core::testing::LocalJob;
+use warpway_core::token::TOKEN_BYTES;
 use warpway_core::{Deadline, ErrorCode};
 use warpway_net::TcpConfig;
 
@@ -57,6 +62,38 @@ fn a_socket_that_breaks_in_the_middle_of_a_write_fails_both_communicators() {
     // The memory of writes that will never be sent is free again.
     drop(relay);
     eventually("the end of the links", || pair.ranks.iter().all(|r| r.engine.statistics().links == 0));
+}
+
+/// A token whose lease ends goes to another semaphore, which a signal that is still on its way would wake.
+#[test]
+fn a_signals_token_is_kept_until_it_has_arrived() {
+    let pair = Pair::new();
+    let [a, b] = &pair.ranks;
+    let tokens = |rank: &Rank| rank.memory(TOKEN_BYTES, Access::ALL | Access::TOKENS);
+    let (inbound, data) = (tokens(a), tokens(b));
+    let (relay, [here, _there]) = relayed(&pair);
+    let lease: Arc<dyn Any + Send + Sync> = Arc::new(());
+    let semaphore = |connection: &Connection| {
+        let slot = |memory, lease| TokenSlot { memory, offset: 0, lease };
+        let remote = slot(import(&data), Some(Arc::clone(&lease)));
+        Semaphore::new(connection.clone(), slot(inbound.clone(), None), remote, 0).unwrap()
+    };
+    relay.stalled.store(true, Ordering::SeqCst);
+    let dropped = semaphore(&here);
+    dropped.signal().unwrap();
+    dropped.signal().unwrap();
+    drop(dropped);
+    assert_eq!((Arc::strong_count(&lease), data.token("test", 0).unwrap().load()), (3, 0));
+    relay.stalled.store(false, Ordering::SeqCst);
+    eventually("the end of the lease", || Arc::strong_count(&lease) == 1);
+    assert_eq!(data.token("test", 0).unwrap().load(), 2);
+    // Nor for ever, where nothing arrives any more.
+    relay.stalled.store(true, Ordering::SeqCst);
+    semaphore(&here).signal().unwrap();
+    assert_eq!(Arc::strong_count(&lease), 2);
+    drop(relay);
+    eventually("the end of the lease", || Arc::strong_count(&lease) == 1);
+    pair.ranks.iter().for_each(|rank| assert!(rank.health().is_failed()));
 }
 
 /// After a split with the order reversed: errors name ranks of the communicator, not of the job.

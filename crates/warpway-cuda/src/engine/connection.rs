@@ -19,6 +19,7 @@ use warpway_core::{Error, Result};
 
 use super::devices::Shared;
 use super::queue::{Kept, Next, Queue};
+use super::word_adder::AdderKernel;
 use super::word_writer::{WordForm, WordWriter};
 use crate::capture::RelaxedCapture;
 use crate::context::lock;
@@ -164,6 +165,11 @@ impl CudaConnection {
         ConnectionError::Broken { rank, peer, transport: Transport::CudaIpc, operation, why }
     }
 
+    fn prepared_adder(&self) -> Result<AdderKernel> {
+        let _relaxed = RelaxedCapture::begin(&self.device.context)?;
+        self.device.adder.kernel(&self.device.context)
+    }
+
     /// Writes a word in stream order.
     fn word(&self, operation: Operation, destination: Span<'_>, value: u64) -> Result<Position> {
         let address = destination.memory.address("word", destination.offset, 8)?;
@@ -225,10 +231,16 @@ impl RawConnection for CudaConnection {
 
     fn add(&self, destination: Span<'_>, delta: i64) -> Result<Position> {
         let address = destination.memory.address("atomic_add", destination.offset, 8)?;
+        // First of all: where it cannot be made this addition fails, and the connection goes on.
+        let adder = self.prepared_adder()?;
         self.post(Operation::AtomicAdd, Kept::Memories(destination.memory.clone(), None), |line, _| {
             // SAFETY: as in `word`.
-            unsafe { self.device.adder.add(&line.stream, address, delta) }
+            unsafe { adder.add(&line.stream, address, delta) }
         })
+    }
+
+    fn prepare_add(&self) -> Result<()> {
+        self.prepared_adder().map(drop)
     }
 
     fn raise(&self, destination: Span<'_>, value: u64) -> Result<Position> {

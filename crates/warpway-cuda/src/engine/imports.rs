@@ -62,7 +62,7 @@ impl Imports {
             drop(imports);
             return expect_size(known, owner, record);
         }
-        imports.retain(|_, weak| weak.upgrade().is_some());
+        imports.retain(|_, weak| weak.is_mapped());
         let opened = open()?;
         imports.insert(key, opened.downgrade());
         Ok(opened)

@@ -28,30 +28,35 @@ struct Made {
     _room: Residency,
 }
 
+/// Adds to words.
+pub(crate) struct AdderKernel(Kernel);
+
+impl AdderKernel {
+    /// # Safety
+    /// The word must be valid until the stream has come there, aligned, and touched by atomic operations only.
+    pub(super) unsafe fn add(&self, stream: &Stream, address: u64, delta: i64) -> Result<()> {
+        // SAFETY: the kernel's two parameters; the caller answers for the word.
+        unsafe { self.0.launch(stream, SHAPE, &(address, delta.cast_unsigned()))? };
+        Ok(())
+    }
+}
+
 impl WordAdder {
     pub(super) fn new(compiler: Compiler) -> Self {
         Self { compiler, made: Mutex::default() }
     }
 
-    /// # Safety
-    /// The word must be valid until the stream has come there, aligned, and touched by atomic operations only.
-    pub(super) unsafe fn add(&self, stream: &Stream, address: u64, delta: i64) -> Result<()> {
-        let kernel = self.kernel(stream.context())?;
-        // SAFETY: the kernel's two parameters; the caller answers for the word.
-        unsafe { kernel.launch(stream, SHAPE, &(address, delta.cast_unsigned()))? };
-        Ok(())
-    }
-
-    fn kernel(&self, context: &Context) -> Result<Kernel> {
+    /// The kernel, made if there is none yet: then the driver may wait for kernels that run.
+    pub(super) fn kernel(&self, context: &Context) -> Result<AdderKernel> {
         // Held while it is compiled, which ends by itself.
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = &*made {
-            return Ok(made.kernel.clone());
+            return Ok(AdderKernel(made.kernel.clone()));
         }
         let image = self.compiler.compile(&add_word(), context.info().architecture)?;
         let kernel = Module::load(context, image.code())?.kernel(image.symbol(NAME).unwrap_or(NAME))?;
         let room = kernel.reserve(SHAPE)?;
         *made = Some(Made { kernel: kernel.clone(), _room: room });
-        Ok(kernel)
+        Ok(AdderKernel(kernel))
     }
 }

@@ -11,6 +11,7 @@ use warpway_core::Result;
 
 use super::control::finish;
 use crate::context::lock;
+use crate::in_flight::Lasting;
 use crate::memory::{DeviceMemory, copy_from_host, copy_to_host};
 use crate::stream::Stream;
 
@@ -38,8 +39,10 @@ struct State {
     free: HashMap<u64, Vec<u64>>,
 }
 
-/// Bytes of an arena, given back when dropped: whoever uses them keeps the value.
-pub(super) struct Place {
+/// Bytes of an arena, given back when dropped and no launch is under way: whoever uses them keeps the value.
+pub(super) struct Place(Lasting<Taken>);
+
+struct Taken {
     arena: Arena,
     address: u64,
     bytes: u64,
@@ -55,7 +58,8 @@ impl Arena {
     pub(super) fn place<T: Copy>(&self, content: &[T]) -> Result<Place> {
         let bytes = (size_of_val(content) as u64).next_multiple_of(LINE).max(LINE);
         let address = self.take(bytes)?;
-        let place = Place { arena: self.clone(), address, bytes };
+        let taken = Taken { arena: self.clone(), address, bytes };
+        let place = Place(Lasting::new(self.0.stream.context(), taken));
         place.write(0, content)?;
         Ok(place)
     }
@@ -78,25 +82,25 @@ impl Arena {
 
 impl Place {
     pub(super) fn address(&self) -> u64 {
-        self.address
+        self.0.address
     }
 
     /// Writes values at byte `offset`; they have arrived.
     pub(super) fn write<T: Copy>(&self, offset: u64, content: &[T]) -> Result<()> {
-        debug_assert!(offset + size_of_val(content) as u64 <= self.bytes, "the place is that long");
-        let stream = &self.arena.0.stream;
+        debug_assert!(offset + size_of_val(content) as u64 <= self.0.bytes, "the place is that long");
+        let stream = &self.0.arena.0.stream;
         // SAFETY: within the place, which nobody else writes; the arena keeps the memory.
-        unsafe { copy_from_host(stream, self.address + offset, content)? };
+        unsafe { copy_from_host(stream, self.0.address + offset, content)? };
         Ok(finish(stream)?)
     }
 
     /// The value at byte `offset`.
     pub(super) fn read<const N: usize>(&self, offset: u64) -> Result<[u64; N]> {
-        debug_assert!(offset + 8 * N as u64 <= self.bytes, "the place is that long");
-        let stream = &self.arena.0.stream;
+        debug_assert!(offset + 8 * N as u64 <= self.0.bytes, "the place is that long");
+        let stream = &self.0.arena.0.stream;
         let mut values = Box::new([0; N]);
         // SAFETY: within the place; the values are kept for ever if the copy does not end.
-        unsafe { copy_to_host(stream, &mut *values, self.address + offset)? };
+        unsafe { copy_to_host(stream, &mut *values, self.0.address + offset)? };
         match finish(stream) {
             Ok(()) => Ok(*values),
             Err(error) => {
@@ -107,7 +111,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Taken {
     fn drop(&mut self) {
         lock(&self.arena.0.state).free.entry(self.bytes).or_default().push(self.address);
     }
@@ -122,8 +126,8 @@ impl fmt::Debug for Arena {
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Place")
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("bytes", &self.bytes)
+            .field("address", &format_args!("{:#x}", self.0.address))
+            .field("bytes", &self.0.bytes)
             .finish_non_exhaustive()
     }
 }

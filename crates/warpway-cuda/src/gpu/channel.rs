@@ -14,6 +14,7 @@ use warpway_core::{Error, Result};
 use super::control::ControlBlock;
 use super::liveness::{LivenessWord, LivenessWords};
 use crate::handle::{MemoryChannelDeviceHandle, MemoryDevice2DeviceSemaphoreHandle};
+use crate::in_flight::Lasting;
 
 /// Where the counter of tickets drawn lies in a token, behind the counter of signals that have come.
 const EXPECTED: u64 = 32;
@@ -23,7 +24,8 @@ const EXPECTED: u64 = 32;
 pub struct GpuMemoryChannel(Arc<Inner>);
 
 struct Inner {
-    channel: MemoryChannel,
+    /// Its semaphore's token is given to nobody else, and its memories stay, until launches under way have ended.
+    channel: Lasting<MemoryChannel>,
     /// Ends when this is dropped.
     _liveness: LivenessWord,
 }
@@ -68,7 +70,8 @@ pub(super) fn memory_channel(
         generation: liveness.generation(),
         ..handle
     };
-    let channel = GpuMemoryChannel(Arc::new(Inner { channel: channel.clone(), _liveness: liveness }));
+    let channel = Lasting::new(control.watched().context(), channel.clone());
+    let channel = GpuMemoryChannel(Arc::new(Inner { channel, _liveness: liveness }));
     Ok(DeviceHandle::new(handle, channel))
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use warpway_core::gpu::GpuError;
@@ -11,9 +11,12 @@ use warpway_core::{Deadline, Result};
 
 use super::argument::{Keeper, KernelArguments};
 use super::control::Watched;
+use crate::capture::RelaxedCapture;
 use crate::context::{Context, lock};
+use crate::driver::is_device_fault;
 use crate::event::Event;
 use crate::graph::Graph;
+use crate::in_flight::{Launches, Progress};
 use crate::module::{Kernel, LaunchShape};
 use crate::residency::Residency;
 use crate::stream::Stream;
@@ -31,6 +34,13 @@ pub(super) struct Turns(Arc<Inner>);
 struct Inner {
     context: Context,
     watched: Arc<Watched>,
+    line: Arc<Line>,
+}
+
+/// What is under way; asked by whoever frees memory.
+struct Line {
+    context: Context,
+    progress: Arc<Progress>,
     state: Mutex<State>,
 }
 
@@ -40,24 +50,37 @@ struct State {
     room: Option<Residency>,
     /// Oldest first; they end in that order.
     running: VecDeque<Running>,
+    /// A kernel runs of which nobody will know when it ends.
+    lost: bool,
     /// Events without a launch.
     spare: Vec<Event>,
-    /// Of the capture under way.
-    captured: Option<Vec<Keeper>>,
+    /// The capture under way.
+    capture: Option<Capture>,
     /// Of captures that others have made: who knows when their graphs are launched.
     kept: Vec<Keeper>,
 }
 
 struct Running {
+    number: u64,
     /// After the launch.
     end: Event,
-    _kept: Vec<Keeper>,
+    kept: Vec<Keeper>,
+}
+
+struct Capture {
+    /// The driver's handle of the stream, as a number.
+    stream: usize,
+    kept: Vec<Keeper>,
 }
 
 impl Turns {
     pub(super) fn new(context: &Context, watched: &Arc<Watched>) -> Self {
         let (context, watched) = (context.clone(), Arc::clone(watched));
-        Self(Arc::new(Inner { context, watched, state: Mutex::default() }))
+        let (progress, state) = (Arc::default(), Mutex::default());
+        let line = Arc::new(Line { context: context.clone(), progress, state });
+        let weak: Weak<Line> = Arc::downgrade(&line);
+        context.driver().in_flight().watch(weak);
+        Self(Arc::new(Inner { context, watched, line }))
     }
 
     /// Launches a kernel after those before it.
@@ -77,39 +100,57 @@ impl Turns {
         }
         let mut kept: Vec<Keeper> = vec![Arc::new(kernel.clone())];
         arguments.keep(&mut kept);
-        let mut state = lock(&self.0.state);
-        state.make_room(&self.0.context, kernel, shape)?;
-        // SAFETY: the caller's, below as here.
+        // SAFETY: the caller's.
         let launch = || unsafe { kernel.launch(stream, shape, &arguments.values()) };
-        if stream.is_capturing()? {
-            launch()?;
-            // A launch adds what is new: captured plans are many, and use the same few things.
-            let State { captured, kept: for_ever, .. } = &mut *state;
-            let list = captured.as_mut().unwrap_or(for_ever);
-            list.extend(kept);
-            return Ok(());
-        }
-        let taken = state.take_turn(&self.0.context, stream, kept, launch);
+        self.turn(stream, kept, launch, |state| state.make_room(&self.0.context, kernel, shape))
+    }
+
+    /// Gives work to a stream, or to the graph that it is captured into.
+    fn turn(
+        &self,
+        stream: &Stream,
+        kept: Vec<Keeper>,
+        launch: impl FnOnce() -> Result<(), GpuError>,
+        prepare: impl FnOnce(&mut State) -> Result<(), GpuError>,
+    ) -> Result<()> {
+        let Line { progress, state, .. } = &*self.0.line;
+        let mut ended = Vec::new();
+        let mut state = lock(state);
+        prepare(&mut state)?;
+        let taken = if stream.is_capturing()? {
+            launch().map(|()| state.keep_for_graph(stream, kept))
+        } else {
+            // Where others capture: these questions are no part of it.
+            let relaxed = RelaxedCapture::begin(&self.0.context);
+            ended = state.reap(progress);
+            drop(relaxed);
+            state.take_turn(&self.0.context, progress, stream, kept, launch)
+        };
         drop(state);
+        // Now that the kernel is on its way: giving memory back may wait for kernels of other ranks, and those for this one.
+        drop(ended);
+        self.0.context.driver().in_flight().release();
         self.noted(taken)
     }
 
     /// Records what `work` gives to `stream`, launches of these turns among it.
     pub(super) fn capture(&self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<TurnsGraph> {
         self.check(stream, "a capture")?;
-        let busy = lock(&self.0.state).captured.is_some();
-        if busy {
-            return Err(GpuError::Device {
-                what: "capturing a stream".into(),
-                device: self.0.context.ordinal(),
-                why: "another capture of the same lane is under way".into(),
-                hint: Some("capture one after the other, or in lanes of their own"),
-            }
-            .into());
+        let busy = GpuError::Device {
+            what: "capturing a stream".into(),
+            device: self.0.context.ordinal(),
+            why: "another capture of the same lane is under way".into(),
+            hint: Some("capture one after the other, or in lanes of their own"),
+        };
+        let state = &self.0.line.state;
+        match &mut lock(state).capture {
+            Some(_) => return Err(busy.into()),
+            none => *none = Some(Capture { stream: stream.raw() as usize, kept: Vec::new() }),
         }
-        lock(&self.0.state).captured = Some(Vec::new());
+        // Also when `work` panics.
+        let under_way = UnderWay(state);
         let graph = stream.capture_any(work);
-        let kept = lock(&self.0.state).captured.take().unwrap_or_default();
+        let kept = under_way.end();
         Ok(TurnsGraph {
             turns: self.clone(),
             graph: Arc::new(Captured { graph: Mutex::new(graph?), _kept: kept }),
@@ -118,9 +159,8 @@ impl Turns {
 
     /// Lets go of what kernels that have ended have used. Does not wait for another thread that launches.
     pub(super) fn tidy(&self) {
-        if let Ok(mut state) = self.0.state.try_lock() {
-            state.reap();
-        }
+        self.0.line.look();
+        self.0.context.driver().in_flight().release();
     }
 
     fn check(&self, stream: &Stream, what: &str) -> Result<()> {
@@ -146,6 +186,23 @@ impl Turns {
     }
 }
 
+/// The capture of a lane; there is none any more when this is dropped.
+struct UnderWay<'s>(&'s Mutex<State>);
+
+impl UnderWay<'_> {
+    /// What the graph is to keep.
+    fn end(self) -> Vec<Keeper> {
+        lock(self.0).capture.take().map_or_else(Vec::new, |capture| capture.kept)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let capture = lock(self.0).capture.take();
+        drop(capture);
+    }
+}
+
 impl State {
     fn make_room(&mut self, context: &Context, kernel: &Kernel, shape: LaunchShape) -> Result<(), GpuError> {
         let claim = kernel.claim(shape)?;
@@ -158,15 +215,24 @@ impl State {
         }
     }
 
+    /// Keeps what a captured launch uses: with the graph of our own capture, for ever with one of somebody else.
+    fn keep_for_graph(&mut self, stream: &Stream, kept: Vec<Keeper>) {
+        // A launch adds what is new: captured plans are many, and use the same few things.
+        match &mut self.capture {
+            Some(capture) if capture.stream == stream.raw() as usize => capture.kept.extend(kept),
+            _ => self.kept.extend(kept),
+        }
+    }
+
     /// Gives work to a stream, where it waits for the work of the turn before.
     fn take_turn(
         &mut self,
         context: &Context,
+        progress: &Progress,
         stream: &Stream,
         kept: Vec<Keeper>,
         launch: impl FnOnce() -> Result<(), GpuError>,
     ) -> Result<(), GpuError> {
-        self.reap();
         if let Some(before) = self.running.back() {
             stream.wait_for(&before.end)?;
         }
@@ -175,11 +241,14 @@ impl State {
             Some(event) => event,
             None => Event::new(context)?,
         };
-        launch()?;
-        match end.record(stream) {
-            Ok(()) => self.running.push_back(Running { end, _kept: kept }),
+        let number = progress.begin();
+        launch().inspect_err(|_| progress.take_back())?;
+        // One call that fails says little.
+        match end.record(stream).or_else(|_| end.record(stream)) {
+            Ok(()) => self.running.push_back(Running { number, end, kept }),
             Err(error) => {
                 // The kernel runs, and nobody will know when it ends.
+                self.lost = true;
                 self.kept.extend(kept);
                 return Err(error);
             }
@@ -187,28 +256,58 @@ impl State {
         Ok(())
     }
 
-    fn reap(&mut self) {
+    /// What kernels that have ended have used; to be dropped without the lock.
+    fn reap(&mut self, progress: &Progress) -> Vec<Keeper> {
+        let mut ended = Vec::new();
         while let Some(oldest) = self.running.front() {
             match oldest.end.is_done() {
                 Ok(true) => {}
-                // An error says nothing about the end: while others capture, for example, nobody may ask.
+                // An error says nothing about the end.
                 Ok(false) | Err(_) => break,
             }
-            if let Some(Running { end, .. }) = self.running.pop_front() {
+            if let Some(Running { number, end, kept }) = self.running.pop_front() {
                 self.spare.push(end);
+                ended.extend(kept);
+                if !self.lost {
+                    progress.end(number);
+                }
             }
         }
+        ended
+    }
+}
+
+impl Launches for Line {
+    fn look(&self) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        if state.running.is_empty() {
+            return;
+        }
+        let relaxed = RelaxedCapture::begin(&self.context);
+        let ended = state.reap(&self.progress);
+        drop(relaxed);
+        drop(state);
+        drop(ended);
     }
 
+    fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+}
+
+impl Line {
     /// True once nothing runs any more.
-    fn drain(&mut self, deadline: Deadline) -> bool {
+    fn drain(&self, deadline: Deadline) -> bool {
+        let _relaxed = RelaxedCapture::begin(&self.context);
         loop {
-            self.reap();
-            let Some(oldest) = self.running.front() else { return true };
+            self.look();
+            let state = lock(&self.state);
+            let Some(oldest) = state.running.front() else { return !state.lost };
             // After a fault nothing runs on the device.
-            if oldest.end.is_done().is_err_and(|error| crate::driver::is_device_fault(&error)) {
+            if oldest.end.is_done().is_err_and(|error| is_device_fault(&error)) {
                 return true;
             }
+            drop(state);
             if deadline.expired() {
                 return false;
             }
@@ -219,20 +318,26 @@ impl State {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if state.drain(Deadline::after(GRACE)) {
-            return;
+        let Self { context, watched, line } = self;
+        let mut drained = line.drain(Deadline::after(GRACE));
+        if !drained {
+            watched.health().abort("the communicator was dropped while a kernel was running");
+            drained = line.drain(Deadline::after(LEAVE));
         }
-        self.watched.health().abort("the communicator was dropped while a kernel was running");
-        if state.drain(Deadline::after(LEAVE)) {
+        if drained {
+            let state = std::mem::take(&mut *lock(&line.state));
+            drop(state);
+            line.progress.finish();
+            context.driver().in_flight().release();
             return;
         }
         tracing::warn!(
             target: "warpway::gpu",
             "device {}: a kernel still runs although its communicator is gone; what it uses is never freed",
-            self.context.ordinal()
+            context.ordinal()
         );
-        std::mem::forget(std::mem::take(state));
+        // Nor is what ends its waits.
+        std::mem::forget((Arc::clone(line), Arc::clone(watched)));
     }
 }
 
@@ -251,18 +356,15 @@ struct Captured {
 impl TurnsGraph {
     pub(super) fn launch(&self, stream: &Stream) -> Result<()> {
         self.turns.check(stream, "a graph")?;
-        let mut state: MutexGuard<'_, State> = lock(&self.turns.0.state);
         let kept: Vec<Keeper> = vec![Arc::clone(&self.graph) as Keeper];
         let launch = || lock(&self.graph.graph).launch(stream);
-        let taken = state.take_turn(&self.turns.0.context, stream, kept, launch);
-        drop(state);
-        self.turns.noted(taken)
+        self.turns.turn(stream, kept, launch, |_| Ok(()))
     }
 }
 
 impl fmt::Debug for Turns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = lock(&self.0.state);
+        let state = lock(&self.0.line.state);
         f.debug_struct("Turns")
             .field("device", &self.0.context.ordinal())
             .field("running", &state.running.len())

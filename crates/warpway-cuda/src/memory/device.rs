@@ -13,13 +13,15 @@ use warpway_cuda_sys::driver_types::CUdeviceptr;
 use super::mapping::{Mapping, Physical};
 use super::staging::DeviceStaging;
 use crate::context::Context;
+use crate::in_flight::Lasting;
 
-/// Memory of one device, zeroed by nobody. Cheap to clone; the last clone frees it.
+/// Memory of one device, zeroed by nobody. Cheap to clone; the last clone frees it, after
+/// the launches by [`Gpu`](crate::Gpu)s of the process that are under way.
 ///
 /// Where the device can export file descriptors, other processes map the memory through one; elsewhere it is a plain
 /// allocation, which CUDA IPC exports.
 #[derive(Clone)]
-pub struct DeviceMemory(Arc<Allocation>);
+pub struct DeviceMemory(Arc<Lasting<Allocation>>);
 
 enum Allocation {
     Mapped { mapping: Mapping, bytes: u64, descriptor: OnceLock<Arc<OwnedFd>> },
@@ -43,7 +45,8 @@ impl DeviceMemory {
             peer.enable_peer(context)?;
         }
         let mapping = Mapping::new(Physical::allocate(context, bytes)?, peers)?;
-        Ok(Self(Arc::new(Allocation::Mapped { mapping, bytes, descriptor: OnceLock::new() })))
+        let allocation = Allocation::Mapped { mapping, bytes, descriptor: OnceLock::new() };
+        Ok(Self(Arc::new(Lasting::new(context, allocation))))
     }
 
     /// The same as a plain allocation, as other libraries make them.
@@ -63,12 +66,13 @@ impl DeviceMemory {
             "cuMemAlloc",
             result,
         )?;
-        Ok(Self(Arc::new(Allocation::Plain { context: context.clone(), address, bytes })))
+        let allocation = Allocation::Plain { context: context.clone(), address, bytes };
+        Ok(Self(Arc::new(Lasting::new(context, allocation))))
     }
 
     /// First byte, in the address space of this process's devices.
     pub fn address(&self) -> u64 {
-        match &*self.0 {
+        match &**self.0 {
             Allocation::Mapped { mapping, .. } => mapping.address(),
             Allocation::Plain { address, .. } => *address,
         }
@@ -76,14 +80,14 @@ impl DeviceMemory {
 
     /// Bytes asked for.
     pub fn bytes(&self) -> u64 {
-        match &*self.0 {
+        match &**self.0 {
             Allocation::Mapped { bytes, .. } | Allocation::Plain { bytes, .. } => *bytes,
         }
     }
 
     /// The context.
     pub fn context(&self) -> &Context {
-        match &*self.0 {
+        match &**self.0 {
             Allocation::Mapped { mapping, .. } => mapping.context(),
             Allocation::Plain { context, .. } => context,
         }
@@ -94,7 +98,7 @@ impl DeviceMemory {
     /// # Errors
     /// `gpu.driver` if the memory cannot be exported.
     pub fn region(&self) -> Result<Region> {
-        let backing = match &*self.0 {
+        let backing = match &**self.0 {
             Allocation::Mapped { mapping, descriptor, .. } => Some(Backing {
                 descriptor: match descriptor.get() {
                     Some(known) => Arc::clone(known),
@@ -127,7 +131,7 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         if let Self::Plain { context, address, .. } = self {
             let _entered = context.enter_to_clean_up();
-            // SAFETY: allocated by `plain`. The driver waits for work that uses it.
+            // SAFETY: allocated by `plain`, and launches that use it have ended (`Lasting`).
             let result = unsafe { (context.driver().table().cuMemFree)(*address) };
             context.note("freeing memory", "cuMemFree", result);
         }

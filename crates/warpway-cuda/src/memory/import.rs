@@ -12,13 +12,15 @@ use warpway_cuda_sys::driver_types::{CUdeviceptr, CUipcMemHandle};
 
 use super::mapping::{Mapping, Physical};
 use crate::context::Context;
+use crate::in_flight::Lasting;
 
 /// Makes peers' memory reachable as soon as it is opened; the only flag there is.
 const LAZY_PEER_ACCESS: u32 = 1;
 
-/// Another process's allocation, mapped for kernels of one device here. Cheap to clone; the last clone unmaps it.
+/// Another process's allocation, mapped for kernels of one device here. Cheap to clone; the last clone unmaps
+/// it, after the launches by [`Gpu`](crate::Gpu)s of the process that are under way.
 #[derive(Clone)]
-pub struct ImportedMemory(Arc<Imported>);
+pub struct ImportedMemory(Arc<Lasting<Imported>>);
 
 enum Imported {
     Mapped(Mapping),
@@ -33,7 +35,8 @@ impl ImportedMemory {
     /// `gpu.driver`, for something that is no exported allocation, or without peer access.
     pub fn from_descriptor(context: &Context, descriptor: BorrowedFd<'_>, bytes: u64) -> Result<Self> {
         let physical = Physical::import(context, descriptor, bytes)?;
-        Ok(Self(Arc::new(Imported::Mapped(Mapping::new(physical, &[context])?))))
+        let mapped = Imported::Mapped(Mapping::new(physical, &[context])?);
+        Ok(Self(Arc::new(Lasting::new(context, mapped))))
     }
 
     /// Opens a CUDA IPC handle of a whole allocation. One handle can be open once at a time in a process; who imports
@@ -52,7 +55,7 @@ impl ImportedMemory {
         let what = context.doing(format_args!("opening an IPC handle of {bytes} bytes"));
         context.driver().check(what, "cuIpcOpenMemHandle", result)?;
         let imported = Imported::Opened { context: context.clone(), address, bytes };
-        let imported = Self(Arc::new(imported));
+        let imported = Self(Arc::new(Lasting::new(context, imported)));
         // Nothing of a peer's numbers is believed: the driver says how long the allocation is.
         let (_, real) = super::foreign::address_range(context, address)?;
         if real < bytes {
@@ -69,12 +72,12 @@ impl ImportedMemory {
 
     /// Does not keep the mapping.
     pub(crate) fn downgrade(&self) -> WeakImport {
-        WeakImport(Arc::downgrade(&self.0))
+        WeakImport(Arc::downgrade(self.0.shared()))
     }
 
     /// First byte here.
     pub fn address(&self) -> u64 {
-        match &*self.0 {
+        match &**self.0 {
             Imported::Mapped(mapping) => mapping.address(),
             Imported::Opened { address, .. } => *address,
         }
@@ -82,7 +85,7 @@ impl ImportedMemory {
 
     /// Bytes of the whole allocation.
     pub fn bytes(&self) -> u64 {
-        match &*self.0 {
+        match &**self.0 {
             Imported::Mapped(mapping) => mapping.physical().bytes(),
             Imported::Opened { bytes, .. } => *bytes,
         }
@@ -90,10 +93,7 @@ impl ImportedMemory {
 
     /// The context for whose kernels it is mapped.
     pub fn context(&self) -> &Context {
-        match &*self.0 {
-            Imported::Mapped(mapping) => mapping.context(),
-            Imported::Opened { context, .. } => context,
-        }
+        self.0.context()
     }
 
     /// A range of it that keeps the mapping.
@@ -119,8 +119,23 @@ impl ImportedMemory {
 pub(crate) struct WeakImport(Weak<Imported>);
 
 impl WeakImport {
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
     pub(crate) fn upgrade(&self) -> Option<ImportedMemory> {
-        self.0.upgrade().map(ImportedMemory)
+        let imported = self.0.upgrade()?;
+        let context = imported.context().clone();
+        Some(ImportedMemory(Arc::new(Lasting::sharing(&context, imported))))
+    }
+}
+
+impl Imported {
+    fn context(&self) -> &Context {
+        match self {
+            Self::Mapped(mapping) => mapping.context(),
+            Self::Opened { context, .. } => context,
+        }
     }
 }
 
@@ -128,7 +143,7 @@ impl Drop for Imported {
     fn drop(&mut self) {
         if let Self::Opened { context, address, .. } = self {
             let _entered = context.enter_to_clean_up();
-            // SAFETY: opened by `from_ipc_handle`.
+            // SAFETY: opened by `from_ipc_handle`, and launches that use it have ended (`Lasting`).
             let result = unsafe { (context.driver().table().cuIpcCloseMemHandle)(*address) };
             context.note("closing an IPC handle", "cuIpcCloseMemHandle", result);
         }

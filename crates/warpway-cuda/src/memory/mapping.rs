@@ -199,7 +199,8 @@ impl Drop for Mapping {
         let (context, bytes) = (&self.physical.context, self.physical.bytes as usize);
         let table = context.driver().table();
         if let (true, Some(unmap)) = (self.mapped, table.cuMemUnmap) {
-            // SAFETY: mapped by `new`. The driver waits for work that uses the range.
+            // SAFETY: mapped by `new`. The driver does not wait for work that uses the range: launches have ended
+            // (`Lasting`), copies keep the memory.
             let result = unsafe { unmap(self.address, bytes) };
             context.note("unmapping memory", "cuMemUnmap", result);
         }

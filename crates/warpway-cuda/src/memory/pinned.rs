@@ -10,12 +10,14 @@ use warpway_core::memory::MemoryError;
 use warpway_cuda_sys::driver_types::{CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr};
 
 use crate::context::Context;
+use crate::in_flight::Lasting;
 
-/// Page-locked host memory, zeroed, for all devices of the process. Cheap to clone; the last clone frees it.
+/// Page-locked host memory, zeroed, for all devices of the process. Cheap to clone; the last clone
+/// frees it, after the launches by [`Gpu`](crate::Gpu)s of the process that are under way.
 ///
 /// Kernels and the host touch it at the same time, so it is reached by address only; there are no references to it.
 #[derive(Clone)]
-pub struct PinnedMemory(Arc<Pinned>);
+pub struct PinnedMemory(Arc<Lasting<Pinned>>);
 
 struct Pinned {
     context: Context,
@@ -56,7 +58,7 @@ impl PinnedMemory {
         let result =
             unsafe { (table.cuMemHostGetDevicePointer)(&raw mut pinned.device, host.as_ptr().cast(), 0) };
         context.driver().check(what(), "cuMemHostGetDevicePointer", result)?;
-        Ok(Self(Arc::new(pinned)))
+        Ok(Self(Arc::new(Lasting::new(context, pinned))))
     }
 
     /// First byte for the host.
@@ -83,7 +85,7 @@ impl PinnedMemory {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let _entered = self.context.enter_to_clean_up();
-        // SAFETY: allocated by `allocate`. The driver waits for work that uses it.
+        // SAFETY: allocated by `allocate`, and launches that use it have ended (`Lasting`).
         let result = unsafe { (self.context.driver().table().cuMemFreeHost)(self.host.as_ptr().cast()) };
         self.context.note("freeing pinned host memory", "cuMemFreeHost", result);
     }

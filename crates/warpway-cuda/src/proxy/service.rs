@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use warpway_core::channel::{BasePortChannel, DeviceHandle, PortChannel};
+use warpway_core::connection::Connection;
 use warpway_core::fifo::DEFAULT_FIFO_SIZE;
-use warpway_core::memory::Access;
 use warpway_core::proxy::{PollPolicy, ProxyError, ProxyService, ProxyServiceConfig};
-use warpway_core::transport::Transport;
 use warpway_core::wait::Waiter;
 use warpway_core::{Error, Result};
 
@@ -104,7 +103,6 @@ impl PortService {
             dst_bytes: channel.destination().size(),
             src_bytes: channel.source().size(),
         };
-        load_adder(channel)?;
         Ok(DeviceHandle::new(handle, channel.clone()))
     }
 
@@ -124,6 +122,7 @@ impl PortService {
         let object = u32::try_from(semaphore.id()).unwrap_or(u32::MAX);
         let site = Site { control: self.control, peer: connection.peer(), object };
         let inbound = semaphore.inbound_address()?;
+        load_adder(connection);
         Ok(BasePortChannelHandle {
             semaphore_id: channel.semaphore_id().bits(),
             reserved: 0,
@@ -134,17 +133,13 @@ impl PortService {
     }
 }
 
-/// Adds nothing to a word of the peer, so that what an addition needs is loaded: while kernels wait, loading one more
-/// may have to wait for them, and they for the addition.
-fn load_adder(channel: &PortChannel) -> Result<()> {
-    let (destination, connection) = (channel.destination(), channel.base().semaphore().connection());
-    let possible = connection.transport() == Transport::CudaIpc
-        && destination.access().contains(Access::ATOMIC)
-        && destination.check_word("port channel", 0).is_ok();
-    if possible {
-        connection.atomic_add(destination, 0, 0)?;
+/// Loads what an addition needs: while kernels wait, loading one more may have to wait for them, and they for the addition.
+/// A channel that does without additions works without, so a failure is told by the first of them.
+fn load_adder(connection: &Connection) {
+    if let Err(error) = connection.prepare_atomic_add() {
+        let peer = connection.peer();
+        tracing::debug!(target: "warpway::gpu", peer, %error, "additions of a port channel will fail");
     }
-    Ok(())
 }
 
 impl fmt::Debug for PortService {

@@ -4,6 +4,7 @@
 mod failures;
 mod handles;
 mod launches;
+mod lifetimes;
 mod memory;
 
 use std::sync::Arc;
