@@ -42,3 +42,39 @@ fn exchange(context: &Context, mode: &mut CUstreamCaptureMode_enum, what: &str) 
     }
     context.driver().check(context.doing(what), "cuThreadExchangeStreamCaptureMode", result)
 }
+
+#[cfg(test)]
+mod tests {
+    use warpway_cuda_sys::driver_types::{CU_STREAM_CAPTURE_MODE_GLOBAL, CUgraph};
+
+    use crate::engine::tests::{IMAGE, machine};
+    use crate::memory::{DeviceMemory, PinnedMemory};
+    use crate::module::Module;
+    use crate::stream::Stream;
+
+    /// As PyTorch captures: in the mode that forbids most calls everywhere in the process.
+    #[test]
+    fn what_is_dropped_during_a_capture_is_freed_and_does_not_end_it() {
+        let (fake, devices) = machine("devices=1");
+        let context = devices.context(0).unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let before = fake.live();
+        let dropped = (
+            PinnedMemory::allocate(&context, 8).unwrap(),
+            DeviceMemory::allocate(&context, 8, &[]).unwrap(),
+            DeviceMemory::plain(&context, 8, &[]).unwrap(),
+            Module::load(&context, IMAGE).unwrap(),
+        );
+        let table = fake.driver();
+        // SAFETY: a live stream.
+        assert_eq!(unsafe { (table.cuStreamBeginCapture)(stream.raw(), CU_STREAM_CAPTURE_MODE_GLOBAL) }, 0);
+        drop(dropped);
+        let mut graph: CUgraph = std::ptr::null_mut();
+        // SAFETY: the capture was begun above.
+        let ended = unsafe { (table.cuStreamEndCapture)(stream.raw(), &raw mut graph) };
+        assert_eq!((ended, graph.is_null()), (0, false));
+        // SAFETY: nobody else has it.
+        unsafe { (table.cuGraphDestroy)(graph) };
+        assert_eq!(fake.live(), before);
+    }
+}

@@ -14,6 +14,7 @@ use warpway_cuda_sys::driver_types::{
     CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUDA_SUCCESS, CUcontext, CUdevice,
 };
 
+use crate::capture::RelaxedCapture;
 use crate::device::GpuInfo;
 use crate::driver::Driver;
 use crate::residency::Ledger;
@@ -93,12 +94,16 @@ impl Context {
         Ok(Entered { context: self, pushed, of_thread: PhantomData })
     }
 
-    /// The same where nothing can be returned: a failure is noted, and the clean-up tried without.
-    pub(crate) fn enter_to_clean_up(&self) -> Option<Entered<'_>> {
+    /// The same where nothing can be returned: a failure is noted, and the clean-up tried without. Values may be dropped
+    /// while somebody captures a stream: that capture stays as it is.
+    pub(crate) fn enter_to_clean_up(&self) -> CleanUp<'_> {
         // SAFETY: the context is retained by `self`.
         let result = unsafe { (self.driver().table().cuCtxPushCurrent)(self.0.raw) };
         self.note("entering the context to clean up", "cuCtxPushCurrent", result);
-        (result == CUDA_SUCCESS).then(|| Entered { context: self, pushed: true, of_thread: PhantomData })
+        let entered = || Entered { context: self, pushed: true, of_thread: PhantomData };
+        let relaxed = RelaxedCapture::begin(self);
+        let relaxed = relaxed.inspect_err(|error| tracing::warn!(target: "warpway::gpu", "{error}"));
+        CleanUp { _entered: (result == CUDA_SUCCESS).then(entered), _relaxed: relaxed.ok() }
     }
 
     /// Lets kernels and copies here touch all memory of `peer` made by plain allocations. Memory that is mapped piece
@@ -215,6 +220,12 @@ pub struct Entered<'c> {
     pushed: bool,
     /// Not for other threads.
     of_thread: PhantomData<*mut ()>,
+}
+
+/// As far as it went; see [`Context::enter_to_clean_up`].
+pub(crate) struct CleanUp<'c> {
+    _entered: Option<Entered<'c>>,
+    _relaxed: Option<RelaxedCapture<'c>>,
 }
 
 impl Drop for Entered<'_> {

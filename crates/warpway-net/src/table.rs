@@ -138,7 +138,9 @@ impl Table {
             if let Some(writer) = &exported.writer
                 && let Err(error) = writer.drain()
             {
-                tracing::warn!(%error, "withdrawing memory of a device that has failed");
+                tracing::warn!(%error, "withdrawing memory of a device that has failed: it is never freed");
+                // Copies may still be under way.
+                std::mem::forget(exported);
             }
         }
     }

@@ -7,6 +7,7 @@ use fake_cuda::Fake;
 use warpway::core::config::EngineChoice;
 use warpway::core::gpu::GpuError;
 use warpway::core::semaphore::MemoryDevice2DeviceSemaphore;
+use warpway::cuda::jit::Program;
 use warpway::cuda::{Context as GpuContext, Driver};
 use warpway::{Communicator, Config, Context, Deadline, Error, MemoryChannel, Result, Transport, in_process};
 
@@ -107,4 +108,57 @@ fn handles_of_threads_lead_to_each_other() {
         }
     }
     assert_eq!(fake.live().total(), 0, "{:?}", fake.live());
+}
+
+/// What a machine lacks is said where it is first needed, and nothing else fails.
+#[test]
+fn what_a_machine_lacks_has_an_error_or_another_way() {
+    let fake = Fake::open();
+    fake.set("devices=2,peers=none,descriptors=no");
+    let mut config = config(&fake);
+    config.nvrtc = Some("/nowhere/libnvrtc.so".into());
+    let ended = in_process(2, &Context::new(config), |comm| {
+        let gpu = comm.gpu()?;
+        // Without descriptors memory is a plain allocation.
+        let memory = gpu.alloc::<u32>(33)?;
+        memory.fill(7)?;
+        assert_eq!(memory.to_vec()?, [7; 33]);
+        // No compiler.
+        let program = Program::new("k.cu", "extern \"C\" __global__ void k() {}").kernel("k");
+        let error = gpu.load(&program).unwrap_err();
+        assert_eq!(error.id(), "unavailable");
+        assert!(error.to_string().contains("/nowhere/libnvrtc.so"), "{error}");
+        // Freed memory, memory of the host, a range that is not all in one allocation.
+        let freed = gpu.alloc::<u32>(1)?.address();
+        let own = memory.address();
+        for (address, bytes, id) in [
+            (freed, 4, "mem.invalid"),
+            (std::ptr::from_ref(&own) as u64, 8, "mem.invalid"),
+            (0, 8, "mem.invalid"),
+            (own, 1 << 30, "mem.bounds"),
+            (own + 1, u64::MAX, "mem.bounds"),
+        ] {
+            // SAFETY: refused.
+            assert_eq!(unsafe { gpu.register(address, bytes) }.unwrap_err().id(), id, "{address:#x} {bytes}");
+        }
+        // Two devices that do not reach each other.
+        let error = comm.connect_by(1 - comm.rank(), Transport::CudaIpc).unwrap_err();
+        assert!(error.to_string().contains("no peer access"), "{error}");
+        // The rank itself is reached all the same, and so is the peer by other ways.
+        comm.connect_by(comm.rank(), Transport::CudaIpc)?;
+        comm.barrier()?;
+        Ok(memory.address())
+    });
+    let addresses = ended.unwrap();
+    assert_ne!(addresses[0], addresses[1]);
+    assert_eq!(fake.live().total(), 0, "{:?}", fake.live());
+}
+
+#[test]
+fn an_old_driver_is_named_with_what_is_needed() {
+    let fake = Fake::open();
+    fake.set("devices=1,version=11080");
+    let error = in_process(1, &Context::new(config(&fake)), ordinal).unwrap_err();
+    assert_eq!(error.id(), "unavailable");
+    assert!(error.to_string().contains("it supports CUDA 11.8, 12.0 is needed"), "{error}");
 }

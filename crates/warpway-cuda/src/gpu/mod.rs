@@ -57,8 +57,9 @@ pub use program::LoadedProgram;
 /// the same epochs at once. Kernels that are to overlap are launched in [lanes](Self::lane) of their own. Kernels
 /// that wait for nobody need none of this: [`Kernel::launch`].
 ///
-/// Set everything up before the first kernel waits for a peer: allocating, loading kernels and freeing may have to wait
-/// for the kernels that run on the device, those of other ranks of this process among them.
+/// Set everything up before the first kernel waits for a peer: allocating and loading kernels may have to wait for the
+/// kernels that run on the device, those of other ranks of this process among them. What is dropped while kernels launched here
+/// (by any `Gpu` of the process) are under way is given back when they have ended.
 #[derive(Clone)]
 pub struct Gpu(Arc<Inner>);
 

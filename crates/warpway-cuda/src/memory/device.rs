@@ -40,6 +40,8 @@ impl DeviceMemory {
         if !context.info().exports_descriptors {
             return Self::plain(context, bytes, peers);
         }
+        // What has been dropped may be in the way.
+        context.driver().in_flight().release();
         // Permissions of a mapping go by device, but only where the hardware reaches it.
         for peer in peers {
             peer.enable_peer(context)?;
@@ -57,6 +59,7 @@ impl DeviceMemory {
         for peer in peers {
             peer.enable_peer(context)?;
         }
+        context.driver().in_flight().release();
         let _entered = context.enter()?;
         let mut address: CUdeviceptr = 0;
         // SAFETY: writes one address; the context is current.

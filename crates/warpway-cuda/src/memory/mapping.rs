@@ -144,6 +144,7 @@ impl Physical {
 impl Drop for Physical {
     fn drop(&mut self) {
         if let Some(release) = self.context.driver().table().cuMemRelease {
+            let _entered = self.context.enter_to_clean_up();
             // SAFETY: the handle is ours; mappings and exports keep the memory itself.
             let result = unsafe { release(self.handle) };
             self.context.note("releasing memory", "cuMemRelease", result);
@@ -198,6 +199,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         let (context, bytes) = (&self.physical.context, self.physical.bytes as usize);
         let table = context.driver().table();
+        let _entered = context.enter_to_clean_up();
         if let (true, Some(unmap)) = (self.mapped, table.cuMemUnmap) {
             // SAFETY: mapped by `new`. The driver does not wait for work that uses the range: launches have ended
             // (`Lasting`), copies keep the memory.

@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use warpway_core::gpu::GpuError;
 use warpway_core::memory::{MemoryError, Region, StagedReader, StagedWriter, Staging};
 use warpway_core::{Error, Result, Timeout};
 
@@ -115,6 +116,10 @@ impl Drop for Lane {
         // What is copied may go away after this. A device that has failed copies nothing any more.
         if let Err(error) = self.drain() {
             tracing::warn!(target: "warpway::gpu", %error, "a staging stream was not done when it was dropped");
+            if matches!(error, Error::Gpu(GpuError::Timeout { .. })) {
+                // It may still copy.
+                std::mem::forget(self.buffers.clone());
+            }
         }
     }
 }

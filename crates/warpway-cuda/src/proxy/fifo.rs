@@ -14,6 +14,7 @@ use warpway_core::proxy::{ProgressWord, ProxyError, TriggerSource};
 use warpway_core::{Result, Timeout};
 
 use super::words::{PinnedWord, PinnedWords};
+use crate::capture::RelaxedCapture;
 use crate::context::{Context, lock};
 use crate::handle::{FifoHandle, Site};
 use crate::memory::{DeviceMemory, PinnedMemory, copy, copy_from_host};
@@ -106,6 +107,7 @@ impl TriggerSource for DeviceFifo {
 
     fn head(&self) -> Result<u64> {
         let reader = lock(&self.0.reader);
+        let _relaxed = RelaxedCapture::begin(reader.stream.context())?;
         // SAFETY: both words live as long as `self`, whose stream is dropped before them.
         unsafe { copy(&reader.stream, reader.place.address(), self.0.counters.address() + HEAD, 8)? };
         reader.stream.synchronize(COPY.start())?;

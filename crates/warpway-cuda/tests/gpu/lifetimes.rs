@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use fake_cuda::Fake;
-use warpway_cuda::{DeviceMemory, Keeper, KernelArgument, LaunchShape, PinnedMemory, Plain};
+use warpway_cuda::{Control, DeviceMemory, Keeper, KernelArgument, LaunchShape, PinnedMemory, Plain};
 
 use super::{rig, rig_on, soon, until};
 
@@ -206,4 +206,23 @@ fn a_graph_within_a_graph_is_kept_and_does_not_hold_up_later_launches() {
     assert!(rig.fake.host_address(address).is_none(), "nothing that has ended is kept");
     drop((stream, add));
     rig.end();
+}
+
+#[test]
+fn a_kernel_that_does_not_leave_keeps_its_control_block() {
+    let mut rig = rig("devices=1");
+    let stream = rig.gpus[0].stream().unwrap();
+    let gate = rig.gpus[1].alloc::<u64>(1).unwrap();
+    let wait = rig.kernel(0, "wait_u64");
+    let control = rig.gpus[0].control().address();
+    // SAFETY: the control block lives, and nobody writes it here.
+    let host = unsafe { rig.host(control).cast::<Control>().read() }.host;
+    // SAFETY: the kernel's parameters. It knows no abort word.
+    unsafe { rig.gpus[0].launch(&wait, ONE, (&gate, 1u64, 40_000u64), &stream).unwrap() };
+    drop((rig.gpus.remove(0), wait));
+    assert!(!stream.is_idle().unwrap());
+    assert!(rig.ranks[0].health().is_failed());
+    assert!([control, host].iter().all(|address| rig.fake.host_address(*address).is_some()));
+    gate.write(0, &[1]).unwrap();
+    until("the kernel's end", || stream.is_idle().unwrap());
 }

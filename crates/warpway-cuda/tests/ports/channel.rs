@@ -30,7 +30,9 @@ struct Rank {
 
 /// There is no compiler: all works but additions, which need a kernel of their own.
 fn ranks(fake: &Fake, producer: &Producer) -> Vec<Rank> {
-    let compiler = Compiler::new(&Config::default(), &Environment::default());
+    let mut nowhere = Config::default();
+    nowhere.nvrtc = Some("/nowhere/libnvrtc.so".into());
+    let compiler = Compiler::new(&nowhere, &Environment::default());
     let devices = Devices::new(fake.path(), compiler);
     let job = LocalJob::new(2);
     let memories = Arc::default();

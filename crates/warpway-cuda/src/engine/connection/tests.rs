@@ -3,10 +3,13 @@
 use std::sync::atomic::AtomicBool;
 
 use fake_cuda::Fake;
+use warpway_core::config::{Config, Environment};
 use warpway_core::memory::Region;
 
 use super::*;
+use crate::engine::Devices;
 use crate::engine::tests::{IMAGE, devices, imported, local, machine, patience, pattern, read, word, write};
+use crate::jit::Compiler;
 use crate::memory::DeviceMemory;
 use crate::module::{LaunchShape, Module};
 
@@ -25,7 +28,7 @@ struct Link {
 const SIZE: u64 = 8192;
 
 impl Link {
-    fn new(machine: &crate::engine::Devices, words: WordForm, queue: i32) -> Self {
+    fn new(machine: &Devices, words: WordForm, queue: i32) -> Self {
         let shared = machine.shared(0).unwrap();
         let context = &shared.context;
         let memory = DeviceMemory::allocate(&machine.context(1).unwrap(), SIZE, &[context]).unwrap();
@@ -323,4 +326,21 @@ fn somebodys_capture_neither_stops_the_connection_nor_is_ended_by_it() {
     // SAFETY: nobody else has it.
     unsafe { (table.cuGraphDestroy)(graph) };
     assert_eq!((link.word(64), link.word(72)), (1, 2));
+}
+
+#[test]
+fn without_a_compiler_an_addition_fails_and_the_connection_goes_on() {
+    let fake = Fake::open();
+    fake.set("devices=2");
+    let mut nowhere = Config::default();
+    nowhere.nvrtc = Some("/nowhere/libnvrtc.so".into());
+    let compiler = Compiler::new(&nowhere, &Environment::default());
+    let link = Link::new(&Devices::new(fake.path(), compiler), WordForm::Stream, -1);
+    for _ in 0..2 {
+        assert_eq!(link.connection.prepare_add().unwrap_err().id(), "unavailable");
+        assert_eq!(link.add(64, 1).unwrap_err().id(), "unavailable");
+    }
+    link.store(72, 2).unwrap();
+    link.flush();
+    assert_eq!((link.word(64), link.word(72)), (0, 2));
 }
