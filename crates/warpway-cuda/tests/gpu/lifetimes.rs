@@ -162,8 +162,11 @@ fn what_another_capture_uses_does_not_go_with_our_graph() {
     let mut theirs = None;
     let ours = gpu
         .capture(&stream, || {
-            // SAFETY: the kernel's parameters; the GPU keeps the buffer.
-            let work = || Ok(unsafe { gpu.launch(&add, ONE, (&used, 3u64), &other) }.unwrap());
+            let work = || {
+                // SAFETY: the kernel's parameters; the GPU keeps the buffer.
+                unsafe { gpu.launch(&add, ONE, (&used, 3u64), &other) }.unwrap();
+                Ok(())
+            };
             theirs = Some(other.capture(work)?);
             Ok(())
         })
