@@ -3,18 +3,22 @@
 use std::ffi::c_void;
 
 /// The most arguments of a launch.
-const MOST: usize = 8;
+const MOST: usize = 12;
 
 /// A tuple of plain values, in the order of the kernel's parameters. Warpway's own kernels take one structure.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` are no plain values of a kernel",
+    note = "a tuple of up to twelve"
+)]
 pub trait Arguments {
     /// Where each value lies, for as long as `self` is borrowed; null behind the last.
-    fn addresses(&self) -> [*mut c_void; 8];
+    fn addresses(&self) -> [*mut c_void; MOST];
 }
 
 macro_rules! tuples {
     ($(($($name:ident $at:tt),*))*) => { $(
         impl<$($name: Copy),*> Arguments for ($($name,)*) {
-            fn addresses(&self) -> [*mut c_void; 8] {
+            fn addresses(&self) -> [*mut c_void; MOST] {
                 let mut all = [std::ptr::null_mut(); MOST];
                 $(
                     all[$at] = std::ptr::from_ref(&self.$at).cast_mut().cast();
@@ -34,10 +38,14 @@ tuples! {
     (A 0, B 1, C 2, D 3, E 4, F 5)
     (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
     (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11)
 }
 
 impl Arguments for () {
-    fn addresses(&self) -> [*mut c_void; 8] {
+    fn addresses(&self) -> [*mut c_void; MOST] {
         [std::ptr::null_mut(); MOST]
     }
 }

@@ -13,10 +13,11 @@ use warpway_cuda_sys::driver_types::{
     CUDA_ERROR_EXTERNAL_DEVICE, CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_ADDRESS,
     CUDA_ERROR_ILLEGAL_INSTRUCTION, CUDA_ERROR_INVALID_ADDRESS_SPACE, CUDA_ERROR_INVALID_CONTEXT,
     CUDA_ERROR_INVALID_PC, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_TIMEOUT,
-    CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NVLINK_UNCORRECTABLE,
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-    CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_NOT_READY, CUDA_ERROR_TENSOR_MEMORY_LEAK,
-    CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUresult,
+    CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NOT_FOUND,
+    CUDA_ERROR_NVLINK_UNCORRECTABLE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_NOT_READY,
+    CUDA_ERROR_TENSOR_MEMORY_LEAK, CUDA_ERROR_UNKNOWN, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, CUDA_SUCCESS,
+    CUresult,
 };
 use warpway_cuda_sys::{Driver as Table, LoadError};
 
@@ -25,6 +26,9 @@ use crate::mapped;
 
 /// The oldest driver whose functions are used: CUDA 12.0.
 const OLDEST: i32 = 12_000;
+
+/// What is opened unless the user has set something else.
+const LIBRARY: &str = "libcuda.so.1";
 
 /// An initialised driver. Cheap to clone; the library is never unloaded, since it keeps threads.
 #[derive(Clone)]
@@ -46,6 +50,9 @@ impl Driver {
         let table = unsafe { Table::open(library) }.map_err(|error| {
             let hint = match &error {
                 LoadError::Symbol { .. } => "install a driver for CUDA 12.0 or later",
+                _ if library != Path::new(LIBRARY) => {
+                    "unset WARPWAY_CUDA_DRIVER or name the NVIDIA driver by it, or use the host engine"
+                }
                 _ => "install the NVIDIA driver, set WARPWAY_CUDA_DRIVER, or use the host engine",
             };
             absent(error.to_string(), hint)
@@ -118,7 +125,7 @@ impl Driver {
             code,
             name: text(self.table().cuGetErrorName),
             text: text(self.table().cuGetErrorString),
-            hint: hint(code),
+            hint: hint(call, code),
         }
     }
 
@@ -189,7 +196,7 @@ pub(crate) fn missing(call: &'static str) -> Unavailable {
     }
 }
 
-fn hint(code: CUresult) -> Option<&'static str> {
+fn hint(call: &str, code: CUresult) -> Option<&'static str> {
     Some(match code {
         CUDA_ERROR_OUT_OF_MEMORY => "free device memory, or use smaller buffers",
         CUDA_ERROR_NO_DEVICE => "no GPU is visible; look at CUDA_VISIBLE_DEVICES",
@@ -202,6 +209,15 @@ fn hint(code: CUresult) -> Option<&'static str> {
         }
         CUDA_ERROR_INVALID_CONTEXT | CUDA_ERROR_CONTEXT_IS_DESTROYED => {
             "the device's primary context has been reset; make no communicator across a reset"
+        }
+        CUDA_ERROR_NO_BINARY_FOR_GPU => {
+            "build it for the architecture of this device, which `warpway doctor` shows"
+        }
+        CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
+            "the compiler is newer than the driver: update the driver, or set WARPWAY_NVRTC to an older version's library"
+        }
+        CUDA_ERROR_NOT_FOUND if call == "cuModuleGetFunction" => {
+            "declare it extern \"C\", or export it by Program::kernel and look for the same expression"
         }
         CUDA_ERROR_ALREADY_MAPPED => "the handle is open in this process already",
         _ => return None,

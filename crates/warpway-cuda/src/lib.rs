@@ -18,7 +18,7 @@
 //! | `in_flight.rs` | what lives until launches have ended |
 //! | `stream.rs`, `event.rs`, `graph.rs` | order and time of work on a device |
 //! | `handle.rs` | what host and device share; `device/include/warpway` holds the headers |
-//! | `module.rs`, `arguments.rs` | kernels and how they are launched |
+//! | `module.rs`, `code.rs`, `arguments.rs` | kernels and how they are launched |
 //! | `jit/` | kernels compiled by NVRTC, kept in memory and on disk |
 //! | `proxy/` | port channels: the ring that kernels fill, the proxy's thread, device handles |
 //! | `engine/` | the transport between ranks on GPUs of one host |
@@ -29,6 +29,7 @@
 mod arguments;
 pub mod bench;
 mod capture;
+mod code;
 mod context;
 mod device;
 mod driver;

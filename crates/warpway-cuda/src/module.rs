@@ -12,6 +12,7 @@ use warpway_cuda_sys::driver_types::{
 };
 
 use crate::arguments::Arguments;
+use crate::code;
 use crate::context::{Context, lock};
 use crate::in_flight::Lasting;
 use crate::residency::{Claim, Residency};
@@ -33,19 +34,24 @@ unsafe impl Send for Loaded {}
 unsafe impl Sync for Loaded {}
 
 impl Module {
-    /// Loads a cubin, or PTX with a zero at its end.
+    /// Loads a cubin, a fat binary or PTX, of NVRTC or as nvcc writes them to files.
     ///
     /// # Errors
-    /// `gpu.driver`, for an image of another architecture or a damaged one.
+    /// `gpu.image` for one that is not whole; `gpu.driver` for one of another architecture, or damaged in other ways.
     pub fn load(context: &Context, image: &[u8]) -> Result<Self, GpuError> {
+        Self::load_as(context, "an image", image)
+    }
+
+    /// As [`load`](Self::load), with the name that errors give it.
+    pub(crate) fn load_as(context: &Context, name: &str, image: &[u8]) -> Result<Self, GpuError> {
+        let what = context.doing(format_args!("loading {name} of {} bytes", image.len()));
+        let image = code::whole(image).map_err(|why| GpuError::Image { what: what.to_string(), why })?;
         let _entered = context.enter()?;
         let mut raw: CUmodule = std::ptr::null_mut();
         let load = context.driver().table().cuModuleLoadDataEx;
         let (image_at, none) = (image.as_ptr().cast::<c_void>(), std::ptr::null_mut());
-        // SAFETY: writes one handle; the image is a whole ELF file, whose header says how long it is, or a text with
-        // a zero at its end.
+        // SAFETY: writes one handle; `whole` has seen that the image ends where its headers say, or has a zero.
         let result = unsafe { load(&raw mut raw, image_at, 0, none, std::ptr::null_mut()) };
-        let what = context.doing(format_args!("loading an image of {} bytes", image.len()));
         context.driver().check(what, "cuModuleLoadDataEx", result)?;
         Ok(Self(Arc::new(Lasting::new(context, Loaded { context: context.clone(), raw }))))
     }

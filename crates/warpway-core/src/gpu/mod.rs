@@ -38,6 +38,14 @@ pub enum GpuError {
         /// The compiler's words, each with the line that it is about.
         log: String,
     },
+    /// Code for a device that is not whole. The driver has not seen it.
+    #[error("{what}: {why}; build it anew")]
+    Image {
+        /// What was being done, with its bytes and its device.
+        what: String,
+        /// What is wrong.
+        why: String,
+    },
     /// A device that is not the one needed, or that lacks what is asked for.
     #[error("{what}: device {device}: {why}{}", advice(.hint))]
     Device {
@@ -94,7 +102,9 @@ impl GpuError {
         match self {
             Self::Driver { .. } => ErrorCode::SystemError,
             Self::Timeout { .. } => ErrorCode::Timeout,
-            Self::Compile { .. } | Self::Device { .. } | Self::Residency { .. } => ErrorCode::InvalidUsage,
+            Self::Compile { .. } | Self::Image { .. } | Self::Device { .. } | Self::Residency { .. } => {
+                ErrorCode::InvalidUsage
+            }
             Self::Kernel(failure) => failure.error_code(),
         }
     }
@@ -104,6 +114,7 @@ impl GpuError {
         match self {
             Self::Driver { .. } => "gpu.driver",
             Self::Compile { .. } => "gpu.compile",
+            Self::Image { .. } => "gpu.image",
             Self::Device { .. } => "gpu.device",
             Self::Timeout { .. } => "gpu.timeout",
             Self::Residency { .. } => "gpu.residency",

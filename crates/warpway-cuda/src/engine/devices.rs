@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use warpway_core::Result;
 
@@ -23,8 +23,6 @@ struct Inner {
     library: PathBuf,
     compiler: Compiler,
     opened: Mutex<Opened>,
-    /// Held while permissions of mappings change: ranks on one device may adopt the same memory at once.
-    adopting: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -47,11 +45,7 @@ impl Devices {
     /// The driver is `library`, a path or a name for the loader; kernels are made by `compiler`.
     pub fn new(library: impl Into<PathBuf>, compiler: Compiler) -> Self {
         let (library, opened) = (library.into(), Mutex::default());
-        Self(Arc::new(Inner { library, compiler, opened, adopting: Mutex::default() }))
-    }
-
-    pub(super) fn adopting(&self) -> MutexGuard<'_, ()> {
-        lock(&self.0.adopting)
+        Self(Arc::new(Inner { library, compiler, opened }))
     }
 
     /// What makes kernels.

@@ -11,6 +11,11 @@ use crate::arguments::Arguments;
 pub type Keeper = Arc<dyn Any + Send + Sync>;
 
 /// One argument: a number, a structure ([`Plain`]), a buffer, an object or a handle.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no argument of a kernel",
+    note = "numbers and `Plain` structures are given by value, buffers, handles, handle arrays, syncers, semaphores and \
+            epochs by reference"
+)]
 pub trait KernelArgument {
     /// What the kernel gets.
     type Value: Copy;
@@ -62,7 +67,13 @@ impl<H: Copy, C: Clone + Send + Sync + 'static> KernelArgument for &DeviceHandle
     }
 }
 
-/// A tuple of arguments, in the order of the kernel's parameters.
+/// A tuple of up to twelve arguments, in the order of the kernel's parameters. What does not fit goes into a [`Plain`]
+/// structure.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` are no arguments of a kernel",
+    note = "a tuple of up to twelve, one alone as `(&buffer,)`; numbers and `Plain` structures by value, all else by \
+            reference"
+)]
 pub trait KernelArguments {
     /// What the kernel gets.
     type Values: Arguments;
@@ -99,6 +110,10 @@ tuples! {
     (A 0, B 1, C 2, D 3, E 4, F 5)
     (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
     (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11)
 }
 
 impl KernelArguments for () {

@@ -35,7 +35,7 @@ use crate::context::Context;
 use crate::handle::{MemoryChannelDeviceHandle, MemoryDevice2DeviceSemaphoreHandle};
 use crate::jit::{Compiler, Program};
 use crate::memory::{DeviceMemory, Foreign};
-use crate::module::{Kernel, LaunchShape};
+use crate::module::{Kernel, LaunchShape, Module};
 use crate::proxy::{PortConfig, PortService};
 use crate::stream::Stream;
 use arena::Arena;
@@ -263,6 +263,14 @@ impl Gpu {
     /// `gpu.compile` with the lines that are wrong, `unavailable` without a compiler, `gpu.driver`.
     pub fn load(&self, program: &Program) -> Result<LoadedProgram> {
         LoadedProgram::load(&self.0.context, &self.0.compiler, program)
+    }
+
+    /// Loads code that was built elsewhere: a cubin, a fat binary or PTX, as nvcc writes them.
+    ///
+    /// # Errors
+    /// `gpu.image` for code that is not whole; `gpu.driver` for code of another architecture.
+    pub fn load_image(&self, image: &[u8]) -> Result<Module> {
+        Ok(Module::load(&self.0.context, image)?)
     }
 
     /// Launches a kernel that may wait for its own blocks or for peers: all its blocks have room on the device, it

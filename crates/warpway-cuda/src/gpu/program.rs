@@ -19,7 +19,8 @@ pub struct LoadedProgram {
 impl LoadedProgram {
     pub(super) fn load(context: &Context, compiler: &Compiler, program: &Program) -> Result<Self> {
         let image = compiler.compile(program, context.info().architecture)?;
-        Ok(Self { module: Module::load(context, image.code())?, image })
+        let name = format!("{} for {}", program.name(), image.architecture());
+        Ok(Self { module: Module::load_as(context, &name, image.code())?, image })
     }
 
     /// A kernel, by the expression that the program exports it with, or by its name if it is `extern "C"`.

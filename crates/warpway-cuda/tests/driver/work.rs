@@ -70,7 +70,8 @@ fn kernels_are_launched_with_their_parameters() {
     let module = Module::load(&context, IMAGE).unwrap();
     let kernel = module.kernel("add_u64").unwrap();
     assert_eq!(kernel.registers().unwrap(), 16);
-    assert!(module.kernel("nothing").unwrap_err().to_string().contains("looking for kernel nothing"));
+    let error = module.kernel("nothing").unwrap_err().to_string();
+    assert!(error.contains("looking for kernel nothing") && error.contains("extern \"C\""), "{error}");
     let (address, bytes) = module.global("counter").unwrap();
     assert_eq!(bytes, 8);
     // SAFETY: the variable has eight bytes.

@@ -238,3 +238,53 @@ fn arguments_come_in_order_with_the_kernels_layout() {
     drop((stream, words, fill));
     rig.end();
 }
+
+/// As compilers write it to files, where a text ends without a zero.
+#[test]
+fn code_from_a_file_reaches_the_driver_only_if_it_is_whole() {
+    let rig = rig("devices=1");
+    let gpu = &rig.gpus[0];
+    let text =
+        b"fake module\nfunction many parameters=8,1,8,2,8,4,8,8,4,4,4,4 registers=8 threads=1024 shared=0";
+    let module = gpu.load_image(text).unwrap();
+    let many = module.kernel("many").unwrap();
+    let stream = gpu.stream().unwrap();
+    let words = gpu.alloc::<u64>(1).unwrap();
+    // SAFETY: the kernel's parameters; it does nothing.
+    unsafe {
+        let arguments = (&words, 1u8, 2u64, 3u16, 4u64, 5.0f32, 6u64, 7.0f64, 8u32, 9i32, 10u32, 11i32);
+        gpu.launch(&many, ONE, arguments, &stream).unwrap();
+    }
+    gpu.synchronize(&stream, soon()).unwrap();
+    let launched = rig.fake.launches().pop().unwrap();
+    assert_eq!(launched.function, "many");
+    // Each parameter is aligned as its size is.
+    let expected = [
+        &words.address().to_le_bytes()[..],
+        &1u64.to_le_bytes(),
+        &2u64.to_le_bytes(),
+        &3u64.to_le_bytes(),
+        &4u64.to_le_bytes(),
+        &5f32.to_le_bytes(),
+        &[0; 4],
+        &6u64.to_le_bytes(),
+        &7f64.to_le_bytes(),
+        &8u32.to_le_bytes(),
+        &9u32.to_le_bytes(),
+        &10u32.to_le_bytes(),
+        &11u32.to_le_bytes(),
+    ]
+    .concat();
+    assert_eq!(launched.arguments, expected);
+
+    // Since it was last asked.
+    let loads = || rig.fake.calls().iter().filter(|call| call.starts_with("cuModuleLoadDataEx")).count();
+    assert_eq!(loads(), 1);
+    let error = gpu.load_image(b"\x7fELF\x02\x01 and no more").unwrap_err();
+    assert_eq!(error.id(), "gpu.image");
+    let words_of_it = "loading an image of 18 bytes (device 0): its headers are damaged; build it anew";
+    assert_eq!(error.to_string(), words_of_it);
+    assert_eq!(loads(), 0);
+    drop((module, many, stream, words));
+    rig.end();
+}
