@@ -214,6 +214,7 @@ fn a_library_that_is_named_and_is_none() {
             panic!("{library} is no NVRTC")
         };
         assert!(why.contains("WARPWAY_NVRTC: ") && why.contains(expected), "{why}");
+        assert_eq!(why.matches(library).count(), 1, "{why}");
         assert!(hint.contains("WARPWAY_NVRTC"), "{hint}");
     }
 }
@@ -242,6 +243,21 @@ fn kernels_of_the_examples_compile() {
         compiled += 1;
     }
     assert_eq!(compiled, 1);
+}
+
+/// What `docs/kernels.md` shows.
+#[test]
+fn kernels_on_the_page_compile() {
+    let Some(compiler) = nvrtc() else { return };
+    let page = include_str!("../../../docs/kernels.md");
+    let kernels: Vec<&str> =
+        page.split("```cuda\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(kernels.len(), 1);
+    for kernel in kernels {
+        let program = Program::new("kernels.md", kernel).device_headers();
+        let image = compiler.compile(&program, SM_80).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(image.kernels().len(), 1);
+    }
 }
 
 /// Kernels of the GPU tests: none may spill, and their registers are those of `resources.txt`, if NVRTC is the one that made it.

@@ -29,6 +29,9 @@
 //! # }
 //! ```
 //!
+//! On GPUs the kernels are CUDA C++ of your own: [`Communicator::gpu`] compiles, loads and launches them and gives
+//! them channels; `examples/gpu_channels.rs` is a program, `docs/kernels.md` lists headers and arguments.
+//!
 //! The crate joins `warpway-core` (everything that is the same for all transports) with the engines
 //! `warpway-host` (shared memory), `warpway-cuda` (GPUs) and `warpway-net` (TCP), and re-exports what programs need of them.
 #![forbid(unsafe_code)]

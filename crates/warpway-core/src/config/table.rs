@@ -35,11 +35,15 @@ pub enum Effect {
 
 use Effect::{Later, Now};
 
-const GPU: Effect = Later("GPU engine");
+const DEFAULT_STREAM: Effect = Later("connections on the default stream");
+const SWITCH: Effect = Later("switch channels");
+const MAPPED: Effect = Later("GPU memory mapped into the host");
+const EXPERTS: Effect = Later("expert parallelism");
+const PACKAGE: Effect = Later("the Python package");
 const RDMA: Effect = Later("RDMA engine");
 const BY_NAME: Effect = Later("plans that are found by name");
 const LANGUAGE: Effect = Later("the Python language for plans");
-const CONTEXTS: Effect = Later("executor contexts and shared scratch of the GPU engine");
+const CONTEXTS: Effect = Later("executor contexts and shared scratch of plans on GPUs");
 const NCCL: Effect = Later("libnccl");
 
 /// Row: `NAME field: type = default, "default as text", [alias => parser], parser, effect, "meaning"`.
@@ -220,16 +224,16 @@ settings! {
     "WARPWAY_NVRTC" nvrtc: Option<PathBuf> = None, "", [], optional(path), Now,
         "the library that compiles kernels; if not set, one that is mapped, of Python's packages, of CUDA_HOME or the loader's";
     "WARPWAY_CUDAIPC_USE_DEFAULT_STREAM" cudaipc_use_default_stream: bool = false, "0",
-        ["MSCCLPP_CUDAIPC_USE_DEFAULT_STREAM" => boolean], boolean, GPU, "copies of GPU connections go to the default stream";
-    "WARPWAY_ENABLE_MULTICAST" enable_multicast: bool = false, "0", [], boolean, GPU,
+        ["MSCCLPP_CUDAIPC_USE_DEFAULT_STREAM" => boolean], boolean, DEFAULT_STREAM, "copies of GPU connections go to the default stream";
+    "WARPWAY_ENABLE_MULTICAST" enable_multicast: bool = false, "0", [], boolean, SWITCH,
         "switch channels and multicast objects exist; FORCE_DISABLE_NVLS wins";
     "WARPWAY_FORCE_DISABLE_NVLS" force_disable_nvls: bool = false, "0",
-        ["MSCCLPP_FORCE_DISABLE_NVLS" => boolean], boolean, GPU, "never use multicast in the switch";
+        ["MSCCLPP_FORCE_DISABLE_NVLS" => boolean], boolean, SWITCH, "never use multicast in the switch";
     "WARPWAY_FORCE_DISABLE_GDR" force_disable_gdr: bool = false, "0",
-        ["MSCCLPP_FORCE_DISABLE_GDR" => boolean], boolean, GPU, "never map GPU memory into the host";
-    "WARPWAY_EP_SENTINEL" ep_sentinel_num_experts: bool = false, "-1", [], sentinel, GPU,
+        ["MSCCLPP_FORCE_DISABLE_GDR" => boolean], boolean, MAPPED, "never map GPU memory into the host";
+    "WARPWAY_EP_SENTINEL" ep_sentinel_num_experts: bool = false, "-1", [], sentinel, EXPERTS,
         "what marks unused places in expert-parallel index tensors: -1 or num_experts";
-    "WARPWAY_HOME" home: Option<PathBuf> = None, "", [], optional(path), GPU,
+    "WARPWAY_HOME" home: Option<PathBuf> = None, "", [], optional(path), PACKAGE,
         "folder of headers and libraries; if not set, the package's own";
 
     "WARPWAY_HCA_DEVICES" hca_devices: Option<Vec<String>> = None, "",

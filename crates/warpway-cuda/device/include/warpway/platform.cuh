@@ -8,6 +8,10 @@
 // Orders and scopes are those of the PTX memory model. Addresses are those of global memory unless said otherwise.
 #pragma once
 
+#if __cplusplus < 201703L
+#error "the headers of warpway need C++17: compile with -std=c++17 or later"
+#endif
+
 namespace warpway {
 
 using i8 = signed char;
