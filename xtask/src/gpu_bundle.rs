@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     ensure!(bytes <= LIMIT, "{} has {bytes} bytes, more than {LIMIT}", archive.display());
     let shown = archive.strip_prefix(root()).unwrap_or(&archive).display();
     println!("{shown}: {:.1} MiB, commit {}", bytes as f64 / f64::from(1 << 20), origin.commit);
-    println!("there: tar xf {shown} && OUT=results {NAME}/run.sh smoke");
+    println!("there: tar xf {NAME}.tar.gz && OUT=results {NAME}/run.sh smoke");
     Ok(())
 }
 

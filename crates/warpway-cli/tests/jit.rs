@@ -198,7 +198,7 @@ fn a_folder_that_is_off_or_damaged() {
     let list = folder.json(&["list"]);
     assert_eq!(list["images"][0]["damage"], "it is too short");
     let (_, text, _) = folder.run(&["list"]);
-    assert!(text.contains("damaged: it is too short") && text.contains("1 images, 5 of"), "{text}");
+    assert!(text.contains("damaged: it is too short") && text.contains("1 image, 5 of"), "{text}");
 }
 
 #[test]

@@ -96,7 +96,7 @@ impl SystemError {
 
 /// Something this machine or build does not have: absent hardware is a value, not a panic.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what} is unavailable: {why}; {hint}")]
+#[error("{what} is unavailable: {why}{separator}{hint}", separator = if .why.contains('\n') { "\n" } else { "; " })]
 pub struct Unavailable {
     /// The thing asked for (`"transport Ib(0)"`).
     pub what: String,

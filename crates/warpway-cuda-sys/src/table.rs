@@ -37,7 +37,7 @@ const RTLD_NODELETE: i32 = 0x1000;
 pub(crate) unsafe fn open(library: &OsStr) -> Result<Library, LoadError> {
     // SAFETY: the caller answers for the library's initialisers.
     unsafe { Library::open(Some(library), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) }
-        .map_err(|error| LoadError::Library { library: library.into(), why: reason(&error) })
+        .map_err(|error| LoadError::Library { library: library.into(), why: reason(library, &error) })
 }
 
 /// Maps a library without looking at its symbols, so that a later library that names it finds it: some depend on
@@ -53,9 +53,11 @@ pub unsafe fn preload(library: impl AsRef<OsStr>) -> Result<(), LoadError> {
     unsafe { open(library.as_ref()) }.map(drop)
 }
 
-/// The loader's words; the error itself says only which call failed.
-fn reason(error: &libloading::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+/// The loader's words, which often begin with the name; the error itself says only which call failed.
+fn reason(library: &OsStr, error: &libloading::Error) -> String {
+    let words = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    let name = format!("{}: ", library.display());
+    words.strip_prefix(&name).unwrap_or(&words).to_owned()
 }
 
 /// Declares a table: a struct with a function pointer per symbol and `open`.

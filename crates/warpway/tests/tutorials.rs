@@ -179,7 +179,11 @@ fn gpu_channels_without_a_gpu() {
     assert_eq!(threads.code, Some(1));
     let expected = "Error: the CUDA driver is unavailable: ";
     assert!(threads.stderr.starts_with(expected), "{}", threads.stderr);
-    assert!(threads.stderr.contains("set WARPWAY_CUDA_DRIVER, or use the host engine"), "{}", threads.stderr);
+    assert!(
+        threads.stderr.contains("unset WARPWAY_CUDA_DRIVER or name the NVIDIA driver by it"),
+        "{}",
+        threads.stderr
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 use warpway_cuda::jit::Compiler;
 
-use super::{print, print_json};
+use super::{images, print, print_json};
 
 /// Remove all compiled kernels from the folder
 ///
@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &Arguments, compiler: &Compiler) -> anyhow::Result<
     if arguments.json {
         print_json(&Document { removed, bytes })?;
     } else {
-        print(&format!("{removed} images removed, {bytes} bytes\n"))?;
+        print(&format!("{} removed, {bytes} bytes\n", images(removed)))?;
     }
     Ok(0)
 }

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 use warpway_cuda::jit::{CacheContents, CacheEntry, CodeKind, Compiler};
 
-use super::{KernelJson, print, print_json};
+use super::{KernelJson, images, print, print_json};
 use crate::table::STYLE;
 
 /// Show what the folder holds, last used first
@@ -41,9 +41,9 @@ pub(super) fn run(arguments: &Arguments, compiler: &Compiler) -> anyhow::Result<
     if !contents.entries.is_empty() {
         print(&format!("{}\n", table(&contents)))?;
     }
-    let count = contents.entries.len();
+    let count = images(contents.entries.len() as u64);
     let folder = contents.folder.display();
-    print(&format!("{count} images, {bytes} of {} bytes in {folder}\n", contents.bytes_max))?;
+    print(&format!("{count}, {bytes} of {} bytes in {folder}\n", contents.bytes_max))?;
     Ok(0)
 }
 

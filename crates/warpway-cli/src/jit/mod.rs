@@ -88,6 +88,11 @@ impl From<&Kernel> for KernelJson {
     }
 }
 
+/// `1 image`, `2 images`.
+fn images(count: u64) -> String {
+    format!("{count} image{}", if count == 1 { "" } else { "s" })
+}
+
 /// Text on standard output.
 fn print(text: &str) -> anyhow::Result<()> {
     let mut output = io::stdout().lock();

@@ -19,7 +19,8 @@ use crate::table::STYLE;
 ///
 /// Without files, all kernels that are built in. With files, these instead: a kernel author sees whether they compile
 /// against Warpway's device headers (`#include <warpway/….cuh>`; other files are not seen), and what registers and
-/// spills they cost. `origin` in the JSON says where an image came from: compiled, disk or memory.
+/// spills they cost. A program that is to find them must be the same: its name is FILE as written here, its kernels and
+/// options are those given. `origin` in the JSON says where an image came from: compiled, disk or memory.
 #[derive(Args)]
 #[command(after_long_help = "\
 Exit code: 0 if everything was compiled or kept already, 1 if something does not compile.
@@ -79,6 +80,8 @@ pub(super) fn run(arguments: &Arguments, compiler: &Compiler, config: &Config) -
             eprintln!("warpway: {error}");
         }
         match folder {
+            // Failures leave nothing there.
+            Some(_) if rows.iter().all(|row| row.error.is_some()) => {}
             Some(folder) => print(&format!("kept in {}\n", folder.display()))?,
             None => print("not kept: WARPWAY_CACHE_DIR is off\n")?,
         }

@@ -94,7 +94,11 @@ fn nvrtc(area: &mut Area<'_>, compiler: &Compiler, needed: bool, images: usize) 
                 0 => hint.to_owned(),
                 images => format!("{hint} (the {images} kernels in the cache work without)"),
             };
-            area.add("NVRTC", Status::warn_if(needed), format!("none: {why}"), hint);
+            let value = match needed {
+                true => format!("none: {why}"),
+                false => format!("none, nothing here needs it; for `jit warm`: {hint}; {why}"),
+            };
+            area.add("NVRTC", Status::warn_if(needed), value, hint);
             None
         }
     }
