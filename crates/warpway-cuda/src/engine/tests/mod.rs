@@ -97,9 +97,15 @@ fn sent(from: &Rank, to: &Rank, memory: &RegisteredMemory) -> warpway_core::Resu
 /// Waits until everything has been given back; what a communicator leaves to its threads may take a moment.
 #[track_caller]
 pub(crate) fn nothing_is_left(fake: &Fake, after: &str) {
+    comes_to(|| fake.live().total(), 0, after);
+}
+
+/// Waits until `found` gives `expected`: a thread that has passed a memory on may hold it for a moment.
+#[track_caller]
+pub(crate) fn comes_to<T: PartialEq + std::fmt::Debug>(found: impl Fn() -> T, expected: T, after: &str) {
     let deadline = patience();
-    while fake.live().total() != 0 {
-        assert!(!deadline.expired(), "{after}: {:?}", fake.live());
+    while found() != expected {
+        assert!(!deadline.expired(), "{after}: {:?} instead of {expected:?}", found());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
