@@ -180,6 +180,17 @@ pub trait RawConnection: Send + Sync {
     /// Operations in flight above which a proxy serves other connections first.
     fn max_write_queue_size(&self) -> u64;
 
+    /// Operations posted and not known to be complete. An engine that has to ask for completions need not do so while
+    /// there are few.
+    ///
+    /// # Errors
+    /// As [`completed`](Self::completed).
+    fn in_flight(&self) -> Result<u64> {
+        // Posted first: it only grows, so the difference cannot be negative.
+        let posted = self.posted().0;
+        Ok(posted.saturating_sub(self.completed()?.0))
+    }
+
     /// Tells `listener`, while it lives, of every growth of [`completed`](Self::completed) and of a failure.
     ///
     /// Between the growth and the call lies a sequentially consistent fence: a listener that notes what it
@@ -415,11 +426,12 @@ impl Connection {
         self.0.raw.max_write_queue_size()
     }
 
-    /// Operations posted and not complete.
+    /// Operations posted and not known to be complete.
+    ///
+    /// # Errors
+    /// As [`completed`](Self::completed).
     pub fn in_flight(&self) -> Result<u64> {
-        // Posted first: it only grows, so the difference cannot be negative.
-        let posted = self.0.raw.posted().0;
-        Ok(posted.saturating_sub(self.0.raw.completed()?.0))
+        self.0.raw.in_flight()
     }
 
     fn check_word(&self, name: &'static str, destination: &RegisteredMemory, offset: u64) -> Result<()> {

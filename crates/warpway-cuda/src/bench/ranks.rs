@@ -159,7 +159,8 @@ impl PortEnd {
 
     fn pattern(&self, kernel: &Kernel, words: u64, count: u64, seed: u64) -> Result<()> {
         let pattern = Pattern { words, count, seed, wrong: self.result.address(), canaries: CANARIES };
-        let shape = LaunchShape::new((count / 1024).clamp(1, 1024) as u32, 512);
+        // As many blocks as any GPU has room for: launches of a rank must be resident.
+        let shape = LaunchShape::new((count / 1024).clamp(1, 256) as u32, 512);
         // SAFETY: the parameters of both kernels; the buffers are ours and have so many words and canaries.
         unsafe { self.gpu.launch(kernel, shape, (Plain(pattern),), &self.stream) }
     }

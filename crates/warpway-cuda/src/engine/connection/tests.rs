@@ -156,6 +156,26 @@ fn a_burst_is_marked_once() {
     assert_eq!(marks, 2, "the first operation, and all others together");
 }
 
+/// A proxy asks before each part of a request; a mark between a put and its signal would delay the signal.
+#[test]
+fn asking_how_many_are_in_flight_marks_only_where_they_are_many() {
+    let (fake, devices) = machine("devices=2");
+    let link = Link::new(&devices, WordForm::Stream, -1);
+    link.shut();
+    fake.calls();
+    let marks = || fake.calls().iter().filter(|call| call.starts_with("cuStreamWriteValue64")).count();
+    for posted in 1..=UNASKED {
+        link.write(0, 0, 8).unwrap();
+        assert_eq!(link.connection.in_flight().unwrap(), posted);
+    }
+    assert_eq!(marks(), 0);
+    link.write(0, 0, 8).unwrap();
+    assert_eq!((link.connection.in_flight().unwrap(), marks()), (UNASKED + 1, 1));
+    link.open();
+    link.flush();
+    assert_eq!(link.connection.in_flight().unwrap(), 0);
+}
+
 #[test]
 fn nobody_need_ask_for_what_is_kept_to_be_given_up() {
     let (fake, devices) = machine("devices=2");
