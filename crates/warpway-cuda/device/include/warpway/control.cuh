@@ -161,7 +161,7 @@ inline constexpr u32 tests_between_looks = 64;
 
 /// Between two looks at the host's abort word. A load from host memory queues behind the stores on their way to
 /// peers: tens of microseconds while a link is saturated, and more blocks that look often can halve its use
-/// (benchmarks/results/bench_gpu_h200.json, bulk). Whoever is told by the host poisons the communicator for the others.
+/// (benchmarks/results/gpu_bulk_before.json). Whoever is told by the host poisons the communicator for the others.
 inline constexpr u64 ns_between_host_looks = 1000000;
 
 /// A wait of one thread alone. Other groups leave together: `any` is a vote of all their threads.
