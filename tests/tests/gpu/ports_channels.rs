@@ -153,7 +153,7 @@ fn two_connections(comm: &Communicator) -> Result<()> {
     let (gpu, ports) = (first.gpu.clone(), first.ports.clone());
     let second = Port::on(comm, gpu.clone(), ports, 1 << 20, Transport::CudaIpc)?;
     let kernel = kernel(&gpu, "port_rounds")?;
-    let (words, count) = (1 << 14, rounds(500));
+    let (words, count) = (1u64 << 14, rounds(500));
     let lanes = [gpu.lane(), gpu.lane()];
     let shape = LaunchShape { blocks: 1, threads: 256, shared_bytes: 0 };
     for (port, lane) in [&first, &second].into_iter().zip(&lanes) {

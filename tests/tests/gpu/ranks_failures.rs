@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use warpway::core::gpu::{FailureCode, GpuError, KernelFailure, WaitKind};
+use warpway::cuda::Kernel;
 use warpway::{Communicator, Error, ErrorCode, LaunchShape, Plain, Result};
 
 use crate::ranks_channels::{Pair, kernel, soon};
@@ -16,11 +17,16 @@ const SHAPE: LaunchShape = LaunchShape { blocks: 3, threads: 64, shared_bytes: 0
 const REACTION: Duration = Duration::from_secs(2);
 
 impl Pair {
-    /// Starts the kernel that waits for the peer.
-    fn wait_for_peer(&self) -> Result<()> {
-        let wait = kernel(&self.gpu, "wait_for_peer")?;
+    /// The kernel that waits for the peer. Loaded before any kernel waits: the driver may load only when the kernels of
+    /// a device have ended, and those of another rank of this process may be waiting there for this rank.
+    fn waiting(&self) -> Result<Kernel> {
+        kernel(&self.gpu, "wait_for_peer")
+    }
+
+    /// Starts it.
+    fn wait_for_peer(&self, wait: &Kernel) -> Result<()> {
         // SAFETY: the parameters of `wait_for_peer`.
-        unsafe { self.gpu.launch(&wait, SHAPE, (&self.handle, &self.barrier, &self.outcome), &self.stream) }
+        unsafe { self.gpu.launch(wait, SHAPE, (&self.handle, &self.barrier, &self.outcome), &self.stream) }
     }
 
     /// The error of the kernel, whose last thread has left with `status`. The device works on.
@@ -51,6 +57,7 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 fn deadline(comm: &Communicator) -> Result<()> {
     let pair = Pair::new(comm, 64)?;
     let signal = kernel(&pair.gpu, "signal_peer")?;
+    let wait = pair.waiting()?;
     comm.barrier()?;
     if comm.rank() == 1 {
         // SAFETY: the parameters of `signal_peer`.
@@ -62,11 +69,11 @@ fn deadline(comm: &Communicator) -> Result<()> {
         return Ok(());
     }
     for _ in 0..3 {
-        pair.wait_for_peer()?;
+        pair.wait_for_peer(&wait)?;
     }
     pair.gpu.synchronize(&pair.stream, soon())?;
     let begin = Instant::now();
-    pair.wait_for_peer()?;
+    pair.wait_for_peer(&wait)?;
     let error = pair.error(1);
     assert!(begin.elapsed() < TIMEOUT + REACTION, "{:?}", begin.elapsed());
     assert_eq!((error.id(), error.code(), error.culprit()), ("device.timeout", ErrorCode::Timeout, Some(1)));
@@ -96,8 +103,9 @@ fn deadline(comm: &Communicator) -> Result<()> {
 /// Both wait; rank 1 gives up.
 fn abort(comm: &Communicator) -> Result<()> {
     let pair = Pair::new(comm, 64)?;
+    let wait = pair.waiting()?;
     comm.barrier()?;
-    pair.wait_for_peer()?;
+    pair.wait_for_peer(&wait)?;
     if comm.rank() == 1 {
         std::thread::sleep(Duration::from_millis(200));
         comm.abort("enough");
@@ -117,8 +125,9 @@ fn abort(comm: &Communicator) -> Result<()> {
 /// Rank 1 is killed while the kernels of both wait.
 fn killed(comm: &Communicator) -> Result<()> {
     let pair = Pair::new(comm, 64)?;
+    let wait = pair.waiting()?;
     comm.barrier()?;
-    pair.wait_for_peer()?;
+    pair.wait_for_peer(&wait)?;
     std::thread::sleep(Duration::from_millis(100));
     mark();
     if comm.rank() == 1 {

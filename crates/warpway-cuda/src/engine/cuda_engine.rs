@@ -225,7 +225,9 @@ impl Engine for CudaEngine {
             return Ok(());
         }
         let _relaxed = RelaxedCapture::begin(&device.context)?;
-        adopt(&device.context, &self.0.devices.context(region.device().id)?, region)
+        let owner = self.0.devices.context(region.device().id)?;
+        let _alone = self.0.devices.adopting();
+        adopt(&device.context, &owner, region)
     }
 
     fn endpoint(&self, _context: &EngineContext, config: &EndpointConfig) -> Result<Endpoint> {

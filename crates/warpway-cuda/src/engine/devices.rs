@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use warpway_core::Result;
 
@@ -23,6 +23,8 @@ struct Inner {
     library: PathBuf,
     compiler: Compiler,
     opened: Mutex<Opened>,
+    /// Held while permissions of mappings change: ranks on one device may adopt the same memory at once.
+    adopting: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -45,7 +47,11 @@ impl Devices {
     /// The driver is `library`, a path or a name for the loader; kernels are made by `compiler`.
     pub fn new(library: impl Into<PathBuf>, compiler: Compiler) -> Self {
         let (library, opened) = (library.into(), Mutex::default());
-        Self(Arc::new(Inner { library, compiler, opened }))
+        Self(Arc::new(Inner { library, compiler, opened, adopting: Mutex::default() }))
+    }
+
+    pub(super) fn adopting(&self) -> MutexGuard<'_, ()> {
+        lock(&self.0.adopting)
     }
 
     /// What makes kernels.

@@ -8,8 +8,9 @@ use warpway_core::gpu::GpuError;
 use warpway_cuda_sys::driver_types::{
     CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED, CU_MEM_ALLOCATION_TYPE_PINNED,
     CU_MEM_HANDLE_TYPE_FABRIC, CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-    CU_MEM_LOCATION_TYPE_DEVICE, CUdeviceptr, CUmemAccessDesc, CUmemAllocationHandleType_enum,
-    CUmemAllocationProp, CUmemFabricHandle_st, CUmemGenericAllocationHandle, CUmemLocation,
+    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_ALREADY_MAPPED, CUdeviceptr, CUmemAccessDesc,
+    CUmemAllocationHandleType_enum, CUmemAllocationProp, CUmemFabricHandle_st, CUmemGenericAllocationHandle,
+    CUmemLocation,
 };
 
 use crate::context::Context;
@@ -213,12 +214,17 @@ impl Drop for Mapping {
     }
 }
 
-/// Lets kernels of `accessor` touch memory that is mapped at an address of this process, whoever mapped it there.
+/// Lets kernels of `accessor` touch memory that is mapped at an address of this process, whoever mapped it there. It may
+/// be allowed to already, as where another rank of this process is on the same device.
 pub(crate) fn open_to(accessor: &Context, address: u64, bytes: u64) -> Result<()> {
     let set_access = optional!(accessor, cuMemSetAccess)?;
     let access = CUmemAccessDesc { location: location(accessor), flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
     // SAFETY: reads one description; the driver checks the range.
     let result = unsafe { set_access(address, bytes as usize, &raw const access, 1) };
+    if result == CUDA_ERROR_ALREADY_MAPPED {
+        // The answer of driver 580 where the permission is there, seen with two ranks of a process on one device.
+        return Ok(());
+    }
     let what = accessor.doing(format_args!("reaching {bytes} bytes at {address:#x}"));
     Ok(accessor.driver().check(what, "cuMemSetAccess", result)?)
 }

@@ -11,6 +11,8 @@ use super::start::{Clock, Part};
 
 /// How the last part is called, which is all of them together.
 pub(super) const ALL: &str = "from the first call to the first exchange";
+/// What a rank says when its clock may start.
+pub(super) const READY: &str = "ready";
 /// Of the message.
 const WORDS: u64 = 1001;
 
@@ -28,6 +30,19 @@ pub(super) fn run(devices: [i32; 2], config: &Config) -> anyhow::Result<Vec<Part
     })?;
     ensure!(ranks.iter().all(|(_, wrong)| *wrong == 0), "the ranks have exchanged wrong data");
     Ok(slower(ranks.into_iter().map(|(parts, _)| parts)))
+}
+
+/// The same of one rank of two processes, on its device: says that it is ready, and waits for a line before the clock starts.
+pub(super) fn run_rank(device: i32, config: &Config) -> anyhow::Result<Vec<Part>> {
+    let driver = Driver::open(&config.cuda_driver)?;
+    let context = GpuContext::primary(&driver, device)?;
+    let _current = context.enter()?;
+    println!("{READY}");
+    std::io::stdin().read_line(&mut String::new())?;
+    let begin = Instant::now();
+    let (parts, wrong) = start(&Communicator::from_env()?, begin)?;
+    ensure!(wrong == 0, "the ranks have exchanged wrong data");
+    Ok(parts)
 }
 
 /// One rank's parts, and the words that came wrong.
@@ -61,7 +76,7 @@ fn numbers(rank: u32) -> Vec<u64> {
 }
 
 /// Part by part that of the rank that took longer: what one rank gains the other one waits for.
-fn slower(ranks: impl Iterator<Item = Vec<Part>>) -> Vec<Part> {
+pub(super) fn slower(ranks: impl Iterator<Item = Vec<Part>>) -> Vec<Part> {
     ranks
         .reduce(|one, other| {
             one.into_iter().zip(other).map(|(a, b)| if a.ms >= b.ms { a } else { b }).collect()

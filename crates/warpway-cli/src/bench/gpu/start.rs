@@ -1,7 +1,8 @@
 //! What the first use of everything takes, each time in a process that has not used it before.
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
@@ -23,8 +24,10 @@ use super::turns::Series;
 pub(super) enum Once {
     /// Driver, contexts, memory, compiler.
     Parts,
-    /// A communicator, until its ranks have exchanged data.
+    /// A communicator, until its ranks, which are threads, have exchanged data.
     Communicator,
+    /// One rank of such a communicator.
+    Rank,
 }
 
 /// One part of a start.
@@ -42,7 +45,7 @@ const COLD_MS: f64 = 1500.0;
 /// Starts processes, as many of each kind as there are rounds.
 pub(super) fn run(arguments: &Arguments, report: &mut Report) -> anyhow::Result<()> {
     report.begin("start");
-    let (mut parts, mut cold, mut warm) = (Vec::new(), Vec::new(), Vec::new());
+    let [mut parts, mut cold, mut warm, mut processes] = [const { Vec::new() }; 4];
     for round in 0..arguments.rounds().min(5) {
         let folder = std::env::temp_dir().join(format!("warpway-bench-{}-{round}", std::process::id()));
         let started = (|| {
@@ -50,6 +53,7 @@ pub(super) fn run(arguments: &Arguments, report: &mut Report) -> anyhow::Result<
             // The first process finds nothing in the folder and leaves there what the second one finds.
             cold.push(start(Once::Communicator, &folder, arguments.devices)?);
             warm.push(start(Once::Communicator, &folder, arguments.devices)?);
+            processes.push(start_ranks(&folder, arguments.devices)?);
             anyhow::Ok(())
         })();
         // Nothing may be there.
@@ -58,9 +62,11 @@ pub(super) fn run(arguments: &Arguments, report: &mut Report) -> anyhow::Result<
     }
     let mut push = |figures: Vec<Figure>| figures.into_iter().for_each(|figure| report.push(figure));
     push(figures(&parts));
-    for (case, starts, most) in
-        [("two ranks, empty cache", cold, COLD_MS), ("two ranks, warm cache", warm, WARM_MS)]
-    {
+    for (case, starts, most) in [
+        ("two threads, empty cache", cold, COLD_MS),
+        ("two threads, warm cache", warm, WARM_MS),
+        ("two processes, warm cache", processes, WARM_MS),
+    ] {
         let judged = |figure: Figure| {
             let all = figure.contestant == first_exchange::ALL;
             if all { figure.should_be(Target::AtMost(most)) } else { figure }
@@ -71,17 +77,63 @@ pub(super) fn run(arguments: &Arguments, report: &mut Report) -> anyhow::Result<
 }
 
 /// One process, with a cache folder of its own.
-fn start(once: Once, folder: &Path, [first, second]: [i32; 2]) -> anyhow::Result<Vec<Part>> {
-    let own = std::env::current_exe().context("finding this program")?;
-    let name = once.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    let output = Command::new(own)
-        .args(["bench", "gpu", "start", "--once", &name, "--devices", &format!("{first},{second}")])
-        .env("WARPWAY_CACHE_DIR", folder)
-        .output()
-        .context("starting a process of this program")?;
+fn start(once: Once, folder: &Path, devices: [i32; 2]) -> anyhow::Result<Vec<Part>> {
+    let output = command(once, folder, devices)?.output().context("starting a process of this program")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "a process that was to be measured failed: {}", said.trim());
     serde_json::from_slice(&output.stdout).context("reading what a process has measured")
+}
+
+/// Two processes, each a rank, which start together: each part of the slower one.
+fn start_ranks(folder: &Path, [first, second]: [i32; 2]) -> anyhow::Result<Vec<Part>> {
+    let job = folder.file_name().unwrap_or_default();
+    let mut ranks = Vec::new();
+    for (rank, devices) in [("0", [first, second]), ("1", [second, first])] {
+        let mut command = command(Once::Rank, folder, devices)?;
+        command.envs([("WARPWAY_RANK", rank), ("WARPWAY_LOCAL_RANK", rank)]);
+        command.envs([("WARPWAY_WORLD_SIZE", "2"), ("WARPWAY_LOCAL_WORLD_SIZE", "2")]);
+        command.env("WARPWAY_JOB_ID", job).env("WARPWAY_BOOTSTRAP_TOKEN", job);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().context("starting a rank")?;
+        let output = process.stdout.take().context("a rank's output is read")?;
+        ranks.push((process, BufReader::new(output)));
+    }
+    let measured = measure_ranks(&mut ranks);
+    if measured.is_err() {
+        // One that has lost the other would wait for it.
+        for (process, _) in &mut ranks {
+            process.kill()?;
+            process.wait()?;
+        }
+    }
+    measured
+}
+
+fn measure_ranks(ranks: &mut [(Child, BufReader<ChildStdout>)]) -> anyhow::Result<Vec<Part>> {
+    for (_, output) in &mut *ranks {
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        ensure!(line.trim_end() == first_exchange::READY, "a rank that was to be measured has not come up");
+    }
+    // Both clocks start here.
+    ranks.iter_mut().for_each(|(process, _)| drop(process.stdin.take()));
+    let mut parts = Vec::new();
+    for (process, output) in ranks {
+        let mut measured = String::new();
+        output.read_to_string(&mut measured)?;
+        ensure!(process.wait()?.success(), "a rank that was to be measured failed");
+        parts.push(serde_json::from_str(&measured).context("reading what a rank has measured")?);
+    }
+    Ok(first_exchange::slower(parts.into_iter()))
+}
+
+fn command(once: Once, folder: &Path, [first, second]: [i32; 2]) -> anyhow::Result<Command> {
+    let own = std::env::current_exe().context("finding this program")?;
+    let name = once.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let mut command = Command::new(own);
+    command.args(["bench", "gpu", "start", "--once", &name, "--devices", &format!("{first},{second}")]);
+    command.env("WARPWAY_CACHE_DIR", folder);
+    Ok(command)
 }
 
 /// How the case is called in which each part is measured by itself.
@@ -122,6 +174,7 @@ pub(super) fn child(once: Once, devices: [i32; 2], config: &Config) -> anyhow::R
     let parts = match once {
         Once::Parts => parts(devices, config)?,
         Once::Communicator => first_exchange::run(devices, config)?,
+        Once::Rank => first_exchange::run_rank(devices[0], config)?,
     };
     println!("{}", serde_json::to_string(&parts)?);
     Ok(0)

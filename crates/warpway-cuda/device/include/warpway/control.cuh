@@ -179,6 +179,13 @@ struct Patience {
 
 namespace detail {
 
+/// Waits for other blocks of the device. They come last: where such a block waits for a peer itself, its wait began at
+/// about the same time and is the one to be recorded, for it names the peer. Hence a longer deadline, and an abort must
+/// be seen at three looks: by then waits for peers have seen it, too.
+WARPWAY_DEVICE constexpr bool is_within_device(Kind kind) {
+  return kind == Kind::GridBarrier || kind == Kind::DeviceSemaphore;
+}
+
 /// Tests in a row without a look. The count is known, so that a test is little more than its load and branch: what the
 /// loop adds to a test, it adds to every flight.
 template <class Condition>
@@ -200,7 +207,9 @@ WARPWAY_DEVICE Status poll_until(const Wait& wait, Condition&& condition, Patien
   Control* const control = wait.site.control;
   // Of failed tests; negative: out of reach. One test is made in any case.
   const u64 limit = static_cast<u64>(patience.max_spin);
+  const bool last = detail::is_within_device(wait.kind);
   u64 start = 0, host_look = 0;
+  u32 ignored = last ? 2 : 0;
   for (u64 failed = 0;;) {
     if (limit - failed >= tests_between_looks) {
       if (detail::holds_soon(condition, observed)) return Status::Ok;
@@ -217,11 +226,12 @@ WARPWAY_DEVICE Status poll_until(const Wait& wait, Condition&& condition, Patien
     Status verdict = poisoned ? Status::Aborted : Status::Ok;
     Code code = Code::Timeout;
     if (!poisoned) {
-      const u64 deadline = control == nullptr ? WARPWAY_DEFAULT_DEADLINE_NS : control->deadline_ns;
+      u64 deadline = control == nullptr ? WARPWAY_DEFAULT_DEADLINE_NS : control->deadline_ns;
+      if (last) deadline += deadline / 4;
       if (failed > limit || (deadline != 0 && now - start >= deadline)) verdict = Status::Timeout;
       if (control != nullptr && (verdict != Status::Ok || now >= host_look)) {
         host_look = now + ns_between_host_looks;
-        if (load<Scope::System, Order::Relaxed>(&control->host->abort_word) != 0) {
+        if (load<Scope::System, Order::Relaxed>(&control->host->abort_word) != 0 && ignored-- == 0) {
           verdict = Status::Aborted;
           code = Code::Aborted;
         }

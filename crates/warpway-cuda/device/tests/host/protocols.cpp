@@ -167,6 +167,17 @@ void semaphores_wait_and_fail() {
   CHECK(blocks.failed(Code::Timeout, Kind::GridBarrier, 1, 0));
   CHECK(syncer.sync(2) == Status::Ok && syncer.generation == 1 && syncer.arrivals == 0);
 
+  // Blocks that wait for blocks give those that wait for a peer time to speak first.
+  World others;
+  DeviceSyncer unmet;
+  unmet.site = others.site();
+  CHECK(unmet.sync(2) == Status::Timeout && others.host.record.elapsed_ns >= 6250000 && others.host.record.elapsed_ns < 6400000);
+  World given_up;
+  given_up.host.abort_word = 1;
+  DeviceSemaphore nobody(0);
+  nobody.site = given_up.site();
+  CHECK(nobody.acquire() == Status::Aborted && given_up.host.record.elapsed_ns >= 3 * ns_between_host_looks);
+
   World none;
   MemoryChannel channel{};
   channel.semaphore = MemoryDevice2DeviceSemaphore{&inbound, &remote, &expected, none.site()};

@@ -135,8 +135,10 @@ driver_functions! {
                 if !state.reaches(device, owner) {
                     return Err(CUDA_ERROR_INVALID_DEVICE);
                 }
-                if let Some(Region { kind: Kind::Mapping { access, .. }, .. }) = state.regions.starting_at(*start) {
-                    access.insert(device, flags);
+                if let Some(Region { kind: Kind::Mapping { access, .. }, .. }) = state.regions.starting_at(*start)
+                    && access.insert(device, flags) == Some(flags)
+                {
+                    return Err(CUDA_ERROR_ALREADY_MAPPED);
                 }
             }
         }
