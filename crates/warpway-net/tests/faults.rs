@@ -89,8 +89,8 @@ fn a_signals_token_is_kept_until_it_has_arrived() {
     assert_eq!(data.token("test", 0).unwrap().load(), 2);
     // Nor for ever, where nothing arrives any more.
     relay.stalled.store(true, Ordering::SeqCst);
+    // It may still pass, where the relay was reading already.
     semaphore(&here).signal().unwrap();
-    assert_eq!(Arc::strong_count(&lease), 2);
     drop(relay);
     eventually("the end of the lease", || Arc::strong_count(&lease) == 1);
     // The lease ends before the word of the failure has gone round.
