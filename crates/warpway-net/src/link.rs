@@ -17,7 +17,7 @@ use warpway_core::transport::Transport;
 use warpway_core::wait::{EventCount, GaveUp, WaitSite, Waiter};
 use warpway_core::{Deadline, Error, Result, Timeout};
 
-use crate::frame::{Header, Kind};
+use crate::frame::{Header, Kind, Reason};
 use crate::incoming::Input;
 use crate::job::JobId;
 use crate::lock;
@@ -168,7 +168,8 @@ impl Link {
         }
     }
 
-    /// The peer refused the operation that `header` describes: this side of the link fails, nothing else.
+    /// The peer refused the operation that `header` describes: this side of the link fails, nothing else. Waits a moment
+    /// for news, as [`lost`](Self::lost) does.
     pub(crate) fn refused(&self, header: &Header) {
         let reason = header.reason.map_or("no reason given", |reason| reason.text());
         let operation = match header.operand {
@@ -182,6 +183,10 @@ impl Link {
             header.position, header.memory, header.offset
         );
         let Self { parts: LinkParts { peer, .. }, .. } = self;
+        // A rank that gives up because another one died drops its memories, too.
+        if matches!(header.reason, Some(Reason::Stale | Reason::Withdrawn)) {
+            self.await_news(NEWS);
+        }
         self.fail(ConnectionError::Refused { peer: *peer, transport: Transport::Ethernet, operation, why });
         self.end_if_finished(&lock(&self.queue));
     }
@@ -222,15 +227,20 @@ impl Link {
         let blame = !orderly && !health.has_departed(peer);
         tracing::debug!(%error, blame, "link lost");
         if blame {
-            let until = Deadline::after(patience);
-            while !health.is_failed() && !until.expired() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            self.await_news(patience);
             // First: whoever sees the connection fail finds the communicator failed.
             health.fail_local(phase, Some(peer), error.clone().into());
         }
         self.fail(error);
         self.shut_down();
+    }
+
+    /// Until the control plane has told of a failure, which then comes first.
+    fn await_news(&self, patience: Duration) {
+        let until = Deadline::after(patience);
+        while !self.parts.waiter.health.is_failed() && !until.expired() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Nothing can be posted any more; what was queued is dropped and everybody who waits is woken.
