@@ -15,6 +15,27 @@ pub trait Arguments {
     fn addresses(&self) -> [*mut c_void; MOST];
 }
 
+/// Passes the tuples that kernels take to a macro: a name and a place for each value.
+macro_rules! for_each_tuple {
+    ($tuples:ident) => {
+        $tuples! {
+            (A 0)
+            (A 0, B 1)
+            (A 0, B 1, C 2)
+            (A 0, B 1, C 2, D 3)
+            (A 0, B 1, C 2, D 3, E 4)
+            (A 0, B 1, C 2, D 3, E 4, F 5)
+            (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
+            (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
+            (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8)
+            (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9)
+            (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10)
+            (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11)
+        }
+    };
+}
+pub(crate) use for_each_tuple;
+
 macro_rules! tuples {
     ($(($($name:ident $at:tt),*))*) => { $(
         impl<$($name: Copy),*> Arguments for ($($name,)*) {
@@ -29,20 +50,7 @@ macro_rules! tuples {
     )* };
 }
 
-tuples! {
-    (A 0)
-    (A 0, B 1)
-    (A 0, B 1, C 2)
-    (A 0, B 1, C 2, D 3)
-    (A 0, B 1, C 2, D 3, E 4)
-    (A 0, B 1, C 2, D 3, E 4, F 5)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11)
-}
+for_each_tuple!(tuples);
 
 impl Arguments for () {
     fn addresses(&self) -> [*mut c_void; MOST] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use warpway_core::channel::DeviceHandle;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, for_each_tuple};
 
 /// What a launch holds until the kernel has ended.
 pub type Keeper = Arc<dyn Any + Send + Sync>;
@@ -101,20 +101,7 @@ macro_rules! tuples {
     )* };
 }
 
-tuples! {
-    (A 0)
-    (A 0, B 1)
-    (A 0, B 1, C 2)
-    (A 0, B 1, C 2, D 3)
-    (A 0, B 1, C 2, D 3, E 4)
-    (A 0, B 1, C 2, D 3, E 4, F 5)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11)
-}
+for_each_tuple!(tuples);
 
 impl KernelArguments for () {
     type Values = ();

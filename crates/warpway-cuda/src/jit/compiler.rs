@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use warpway_core::config::{Config, Environment};
@@ -18,6 +18,7 @@ use super::nvrtc::Nvrtc;
 use super::program::{Program, ProgramDigest};
 use super::resources;
 use super::store::{CacheContents, Store};
+use crate::context::lock;
 use crate::device::Architecture;
 
 /// The library that compiles.
@@ -241,9 +242,4 @@ fn compile(backend: &dyn Backend, program: &Program, architecture: Architecture)
         kernels,
     };
     Ok(Image { description, code: output.code })
-}
-
-/// What a thread that panicked has left is whole: values are put in place in one step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
