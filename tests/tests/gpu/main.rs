@@ -27,6 +27,7 @@ mod ports_channels;
 mod ports_failures;
 mod ports_gather;
 mod ranks_channels;
+mod ranks_eviction;
 mod ranks_failures;
 mod ranks_many;
 mod ranks_replay;

@@ -116,6 +116,34 @@ extern "C" __global__ void signal_all(const MemoryChannel* channels, u64* failed
   if (channels[block_in_grid()].wait() != Status::Ok) fetch_add<Scope::Device, Order::Relaxed>(failed, u64{1});
 }
 
+/// Grid: 1 block. In each round all threads write the round into the first `words` words of `source`, which the channel
+/// leads from, and put them; the peer's come to `received`. Words that are wrong are counted at `wrong`.
+extern "C" __global__ void put_rounds(MemoryChannel channel, u64* source, const u64* received, u64 words, u64 rounds,
+                                      u64* wrong) {
+  for (u64 round = 1; round <= rounds; ++round) {
+    for (u64 i = threadIdx.x; i < words; i += blockDim.x) source[i] = round << 32 | i;
+    block_barrier();
+    channel.put(0, 0, 8 * words, threadIdx.x, blockDim.x);
+    block_barrier();
+    Status status = Status::Ok;
+    if (threadIdx.x == 0) {
+      channel.signal();
+      status = channel.wait();
+    }
+    if (agree(status) != Status::Ok) return;
+    for (u64 i = threadIdx.x; i < words; i += blockDim.x) {
+      if (received[i] != (round << 32 | i)) fetch_add<Scope::Device, Order::Relaxed>(wrong, u64{1});
+    }
+    block_barrier();
+    if (threadIdx.x == 0) {
+      // "Read": the peer may put the next round.
+      channel.signal();
+      status = channel.wait();
+    }
+    if (agree(status) != Status::Ok) return;
+  }
+}
+
 /// Any grid. The last thread of the last block waits for a signal; the others for each other.
 extern "C" __global__ void wait_for_peer(MemoryChannel channel, DeviceSyncer* barrier, u64* outcome) {
   Status status = Status::Ok;
