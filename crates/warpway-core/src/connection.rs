@@ -129,6 +129,17 @@ pub struct Span<'a> {
     pub offset: u64,
 }
 
+/// A copy between two ranges, each of `size` bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Put<'a> {
+    /// Where to.
+    pub destination: Span<'a>,
+    /// Where from.
+    pub source: Span<'a>,
+    /// How much.
+    pub size: u64,
+}
+
 /// What an engine provides for one connection. Arguments have been validated by [`Connection`].
 ///
 /// Operations take effect at the destination in the order of the calls. Calls come from several threads;
@@ -157,6 +168,13 @@ pub trait RawConnection: Send + Sync {
     fn raise(&self, destination: Span<'_>, value: u64) -> Result<Position> {
         let _ = value;
         self.add(destination, 1)
+    }
+
+    /// [`write`](Self::write) and then [`raise`](Self::raise), for engines that save something by having both at once.
+    /// The position is that of the second. After an error the first may have been posted.
+    fn write_and_raise(&self, put: Put<'_>, token: Span<'_>, value: u64) -> Result<Position> {
+        self.write(put.destination, put.source, put.size)?;
+        self.raise(token, value)
     }
 
     /// Keeps `what` at least until the operation at `position` has arrived; dropping it may call back into the core, so
@@ -189,6 +207,15 @@ pub trait RawConnection: Send + Sync {
         // Posted first: it only grows, so the difference cannot be negative.
         let posted = self.posted().0;
         Ok(posted.saturating_sub(self.completed()?.0))
+    }
+
+    /// Lets go of what complete operations have needed. True once nothing is left to let go of. For engines that find out
+    /// what is complete only when they are asked: whoever posts, and has nothing else to do, asks now and then.
+    ///
+    /// # Errors
+    /// As [`completed`](Self::completed).
+    fn let_go(&self) -> Result<bool> {
+        Ok(true)
     }
 
     /// Tells `listener`, while it lives, of every growth of [`completed`](Self::completed) and of a failure.
@@ -281,15 +308,11 @@ impl Connection {
         source_offset: u64,
         size: u64,
     ) -> Result<Position> {
-        const NAME: &str = "write";
-        destination.require(NAME, self.transport())?;
-        destination.require_access(NAME, Access::WRITE)?;
-        destination.check_range(NAME, destination_offset, size)?;
-        source.address(NAME, source_offset, size)?;
         let (destination, source) = (
             Span { memory: destination, offset: destination_offset },
             Span { memory: source, offset: source_offset },
         );
+        self.check_put(Put { destination, source, size })?;
         self.post(Operation::Write, destination.offset, size, || self.0.raw.write(destination, source, size))
     }
 
@@ -345,6 +368,22 @@ impl Connection {
         self.check_word(NAME, token, offset)?;
         let span = Span { memory: token, offset };
         self.post(Operation::AtomicAdd, offset, 8, || self.0.raw.raise(span, value))
+    }
+
+    /// The same after a [`write`](Self::write), by one call of the engine. If it fails the bytes may have been written,
+    /// which are not complete ever.
+    pub(crate) fn write_and_raise(&self, put: Put<'_>, token: Span<'_>, value: u64) -> Result<Position> {
+        self.check_put(put)?;
+        self.check_word("signal", token.memory, token.offset)?;
+        let Inner { waiter, raw, .. } = &*self.0;
+        waiter.health.check_during(Operation::Write)?;
+        // Lines of their own, as by two calls.
+        let write = self.request(Operation::Write, put.destination.offset, put.size);
+        let raise = self.request(Operation::AtomicAdd, token.offset, 8);
+        let records = [write, raise].map(|request| waiter.recorder.start(request));
+        let result = raw.write_and_raise(put, token, value).map_err(|e| e.during(Operation::Write));
+        records.into_iter().for_each(|record| self.close(record, &result));
+        result
     }
 
     /// Keeps `what` until an operation is complete, where the engine needs that.
@@ -432,6 +471,21 @@ impl Connection {
     /// As [`completed`](Self::completed).
     pub fn in_flight(&self) -> Result<u64> {
         self.0.raw.in_flight()
+    }
+
+    /// Lets go of what complete operations have needed; see [`RawConnection::let_go`].
+    pub(crate) fn let_go(&self) -> Result<bool> {
+        self.0.raw.let_go().map_err(|e| e.during(Operation::Flush))
+    }
+
+    fn check_put(&self, put: Put<'_>) -> Result<()> {
+        const NAME: &str = "write";
+        let Put { destination, source, size } = put;
+        destination.memory.require(NAME, self.transport())?;
+        destination.memory.require_access(NAME, Access::WRITE)?;
+        destination.memory.check_range(NAME, destination.offset, size)?;
+        source.memory.address(NAME, source.offset, size)?;
+        Ok(())
     }
 
     fn check_word(&self, name: &'static str, destination: &RegisteredMemory, offset: u64) -> Result<()> {

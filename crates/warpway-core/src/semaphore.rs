@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use crate::connection::{Connection, ConnectionError};
+use crate::connection::{Connection, ConnectionError, Position, Put, Span};
 use crate::deadline::Timeout;
 use crate::error::{Error, Result};
 use crate::health::lock;
@@ -109,9 +109,22 @@ impl Semaphore {
     /// Those of the connection; what it has not posted counts as not sent.
     pub fn signal(&self) -> Result<()> {
         let Inner { connection, remote, .. } = &*self.0;
+        self.send(|value| connection.raise(&remote.memory, remote.offset, value))
+    }
+
+    /// The same, directly after a write by its connection. After an error the bytes may have been written.
+    pub(crate) fn write_and_signal(&self, put: Put<'_>) -> Result<()> {
+        let Inner { connection, remote, .. } = &*self.0;
+        let token = Span { memory: &remote.memory, offset: remote.offset };
+        self.send(|value| connection.write_and_raise(put, token, value))
+    }
+
+    /// Posts the next value of the peer's token.
+    fn send(&self, post: impl FnOnce(u64) -> Result<Position>) -> Result<()> {
+        let Inner { connection, remote, .. } = &*self.0;
         // Held while it is posted, so that the values of several threads arrive in order.
         let mut sent = lock(&self.0.sent);
-        let position = connection.raise(&remote.memory, remote.offset, *sent + 1)?;
+        let position = post(*sent + 1)?;
         *sent += 1;
         drop(sent);
         if let Some(lease) = &remote.lease {

@@ -1,46 +1,69 @@
 //! Calls beside somebody's stream capture.
 
+use std::cell::RefCell;
+
 use warpway_core::gpu::GpuError;
-use warpway_cuda_sys::driver_types::{
-    CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_SUCCESS, CUstreamCaptureMode_enum,
-};
+use warpway_cuda_sys::driver_types::{CU_STREAM_CAPTURE_MODE_RELAXED, CUstreamCaptureMode_enum};
 
 use crate::context::Context;
+use crate::driver::{Driver, WeakDriver};
+
+thread_local! {
+    /// The driver that [`leave_captures_alone`] has been called for on this thread.
+    static LEFT_ALONE: RefCell<Option<WeakDriver>> = const { RefCell::new(None) };
+}
+
+/// From here on calls of this thread are allowed, and harmless, while other threads capture streams: for threads of our
+/// own, which never give work to a stream that is captured.
+pub(crate) fn leave_captures_alone(driver: &Driver) {
+    let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    match exchange(driver, &mut mode) {
+        // The driver keeps it for the thread, and so do we: no call of it needs a `RelaxedCapture` any more.
+        Ok(()) => LEFT_ALONE.with_borrow_mut(|left| *left = Some(driver.downgrade())),
+        Err(error) => tracing::warn!(target: "warpway::gpu", "{error}"),
+    }
+}
 
 /// While it lives, calls of this thread neither fail because another thread captures a stream in global mode, nor end
 /// that capture. For work on streams of our own, which nobody captures.
 pub(crate) struct RelaxedCapture<'c> {
-    context: &'c Context,
-    before: CUstreamCaptureMode_enum,
+    driver: &'c Driver,
+    /// The thread's mode otherwise; `None` where it is always this one.
+    before: Option<CUstreamCaptureMode_enum>,
 }
 
 impl<'c> RelaxedCapture<'c> {
     /// # Errors
     /// `gpu.driver`.
     pub(crate) fn begin(context: &'c Context) -> Result<Self, GpuError> {
+        let driver = context.driver();
+        let left_alone =
+            |left: &RefCell<Option<WeakDriver>>| left.borrow().as_ref().is_some_and(|it| it.is(driver));
+        // A thread that is ending may have dropped it.
+        if LEFT_ALONE.try_with(left_alone).unwrap_or(false) {
+            return Ok(Self { driver, before: None });
+        }
         let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-        exchange(context, &mut mode, "changing the thread's mode of captures")?;
-        Ok(Self { context, before: mode })
+        exchange(driver, &mut mode)?;
+        Ok(Self { driver, before: Some(mode) })
     }
 }
 
 impl Drop for RelaxedCapture<'_> {
     fn drop(&mut self) {
-        let mut mode = self.before;
+        let Some(mut mode) = self.before else { return };
         // The driver takes any mode that it gave; were it to fail, only later mistakes of this thread would go unseen.
-        if let Err(error) = exchange(self.context, &mut mode, "giving the thread's mode of captures back") {
+        if let Err(error) = exchange(self.driver, &mut mode) {
             tracing::warn!(target: "warpway::gpu", "{error}");
         }
     }
 }
 
-fn exchange(context: &Context, mode: &mut CUstreamCaptureMode_enum, what: &str) -> Result<(), GpuError> {
+/// Swaps the calling thread's mode with `mode`.
+fn exchange(driver: &Driver, mode: &mut CUstreamCaptureMode_enum) -> Result<(), GpuError> {
     // SAFETY: reads and writes one number.
-    let result = unsafe { (context.driver().table().cuThreadExchangeStreamCaptureMode)(mode) };
-    if result == CUDA_SUCCESS {
-        return Ok(());
-    }
-    context.driver().check(context.doing(what), "cuThreadExchangeStreamCaptureMode", result)
+    let result = unsafe { (driver.table().cuThreadExchangeStreamCaptureMode)(mode) };
+    driver.check("changing the thread's mode of captures", "cuThreadExchangeStreamCaptureMode", result)
 }
 
 #[cfg(test)]

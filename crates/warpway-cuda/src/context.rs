@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warpway_core::gpu::GpuError;
 use warpway_core::transport::{Device, DeviceKind};
 use warpway_cuda_sys::driver_types::{
-    CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUDA_SUCCESS, CUcontext, CUdevice,
+    CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUDA_SUCCESS, CUcontext, CUdevice, CUresult,
 };
 
 use crate::capture::RelaxedCapture;
@@ -84,12 +84,12 @@ impl Context {
         let mut current: CUcontext = std::ptr::null_mut();
         // SAFETY: writes one handle.
         let result = unsafe { (driver.table().cuCtxGetCurrent)(&raw mut current) };
-        driver.check(self.doing("asking for the current context"), "cuCtxGetCurrent", result)?;
+        self.check("asking for the current context", "cuCtxGetCurrent", result)?;
         let pushed = current != self.0.raw;
         if pushed {
             // SAFETY: the context is retained by `self`.
             let result = unsafe { (driver.table().cuCtxPushCurrent)(self.0.raw) };
-            driver.check(self.doing("entering the context"), "cuCtxPushCurrent", result)?;
+            self.check("entering the context", "cuCtxPushCurrent", result)?;
         }
         Ok(Entered { context: self, pushed, of_thread: PhantomData })
     }
@@ -147,7 +147,7 @@ impl Context {
         let (mut free, mut total) = (0usize, 0usize);
         // SAFETY: writes two numbers; the context is current.
         let result = unsafe { (self.driver().table().cuMemGetInfo)(&raw mut free, &raw mut total) };
-        self.driver().check(self.doing("asking for free memory"), "cuMemGetInfo", result)?;
+        self.check("asking for free memory", "cuMemGetInfo", result)?;
         Ok(free as u64)
     }
 
@@ -181,14 +181,21 @@ impl Context {
         self.driver().table().cuStreamWriteValue64.is_some() && self.info().stream_words
     }
 
-    /// For messages: what is being done, where.
-    pub(crate) fn doing(&self, what: impl fmt::Display) -> String {
-        format!("{what} (device {})", self.ordinal())
+    /// An error that says where, unless a call has succeeded. Nothing is put into words before that is known.
+    #[inline]
+    pub(crate) fn check(
+        &self,
+        what: impl fmt::Display,
+        call: &'static str,
+        result: CUresult,
+    ) -> Result<(), GpuError> {
+        let here = self.ordinal();
+        self.driver().check(format_args!("{what} (device {here})"), call, result)
     }
 
     /// Notes a failure of clean-up.
-    pub(crate) fn note(&self, what: &str, call: &'static str, result: u32) {
-        self.driver().note(&self.doing(what), call, result);
+    pub(crate) fn note(&self, what: &str, call: &'static str, result: CUresult) {
+        self.driver().note(format_args!("{what} (device {})", self.ordinal()), call, result);
     }
 }
 
@@ -226,6 +233,12 @@ pub struct Entered<'c> {
 pub(crate) struct CleanUp<'c> {
     _entered: Option<Entered<'c>>,
     _relaxed: Option<RelaxedCapture<'c>>,
+}
+
+impl Entered<'_> {
+    pub(crate) fn context(&self) -> &Context {
+        self.context
+    }
 }
 
 impl Drop for Entered<'_> {

@@ -3,17 +3,17 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use warpway_core::gpu::GpuError;
 use warpway_core::{Result, Unavailable};
 use warpway_cuda_sys::driver_types::{
-    CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_ALREADY_MAPPED, CUDA_ERROR_ASSERT, CUDA_ERROR_CONTAINED,
-    CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_ECC_UNCORRECTABLE,
-    CUDA_ERROR_EXTERNAL_DEVICE, CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_ADDRESS,
-    CUDA_ERROR_ILLEGAL_INSTRUCTION, CUDA_ERROR_INVALID_ADDRESS_SPACE, CUDA_ERROR_INVALID_CONTEXT,
-    CUDA_ERROR_INVALID_PC, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_TIMEOUT,
-    CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NOT_FOUND,
+    CUDA_ERROR_ALREADY_MAPPED, CUDA_ERROR_ASSERT, CUDA_ERROR_CONTAINED, CUDA_ERROR_CONTEXT_IS_DESTROYED,
+    CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_EXTERNAL_DEVICE,
+    CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_ILLEGAL_INSTRUCTION,
+    CUDA_ERROR_INVALID_ADDRESS_SPACE, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_PC,
+    CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_MISALIGNED_ADDRESS,
+    CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NOT_FOUND,
     CUDA_ERROR_NVLINK_UNCORRECTABLE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_NOT_READY,
     CUDA_ERROR_TENSOR_MEMORY_LEAK, CUDA_ERROR_UNKNOWN, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, CUDA_SUCCESS,
@@ -38,6 +38,15 @@ struct Opened {
     table: Table,
     version: i32,
     in_flight: InFlight,
+}
+
+/// A driver that may be gone.
+pub(crate) struct WeakDriver(Weak<Opened>);
+
+impl WeakDriver {
+    pub(crate) fn is(&self, driver: &Driver) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&driver.0))
+    }
 }
 
 impl Driver {
@@ -129,17 +138,13 @@ impl Driver {
         }
     }
 
-    /// From here on calls of this thread are allowed, and harmless, while other threads capture streams: for threads of
-    /// our own, which never give work to a stream that is captured.
-    pub(crate) fn leave_captures_alone(&self) {
-        let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: exchanges one number of the calling thread.
-        let result = unsafe { (self.table().cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
-        self.note("leaving captures alone", "cuThreadExchangeStreamCaptureMode", result);
+    /// Does not keep it open.
+    pub(crate) fn downgrade(&self) -> WeakDriver {
+        WeakDriver(Arc::downgrade(&self.0))
     }
 
     /// Notes a failure where nothing can be returned.
-    pub(crate) fn note(&self, what: &str, call: &'static str, result: CUresult) {
+    pub(crate) fn note(&self, what: impl fmt::Display, call: &'static str, result: CUresult) {
         if let Err(error) = self.check(what, call, result) {
             tracing::warn!(target: "warpway::gpu", "{error}");
         }

@@ -44,7 +44,7 @@ impl Event {
         let mut raw: CUevent = std::ptr::null_mut();
         // SAFETY: writes one handle; the context is current.
         let result = unsafe { (context.driver().table().cuEventCreate)(&raw mut raw, flags) };
-        context.driver().check(context.doing("making an event"), "cuEventCreate", result)?;
+        context.check("making an event", "cuEventCreate", result)?;
         Ok(Self { context: context.clone(), raw })
     }
 
@@ -56,7 +56,7 @@ impl Event {
         let _entered = self.context.enter()?;
         // SAFETY: both handles live.
         let result = unsafe { (self.context.driver().table().cuEventRecord)(self.raw, stream.raw()) };
-        self.context.driver().check(self.context.doing("recording an event"), "cuEventRecord", result)
+        self.context.check("recording an event", "cuEventRecord", result)
     }
 
     /// True once the recorded point is reached, and before anything is recorded.
@@ -69,8 +69,8 @@ impl Event {
             CUDA_SUCCESS => Ok(true),
             CUDA_ERROR_NOT_READY => Ok(false),
             result => {
-                let what = self.context.doing("asking for an event");
-                self.context.driver().check(what, "cuEventQuery", result).map(|()| true)
+                let what = "asking for an event";
+                self.context.check(what, "cuEventQuery", result).map(|()| true)
             }
         }
     }
@@ -85,7 +85,7 @@ impl Event {
         let result = unsafe {
             (self.context.driver().table().cuEventElapsedTime)(&raw mut milliseconds, self.raw, later.raw)
         };
-        self.context.driver().check(self.context.doing("measuring"), "cuEventElapsedTime", result)?;
+        self.context.check("measuring", "cuEventElapsedTime", result)?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds).max(0.0) / 1e3))
     }
 

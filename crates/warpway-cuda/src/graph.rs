@@ -25,7 +25,7 @@ impl Graph {
         let instantiate = context.driver().table().cuGraphInstantiateWithFlags;
         // SAFETY: writes one handle; the graph is ours.
         let result = unsafe { instantiate(&raw mut graph.executable, raw, 0) };
-        context.driver().check(context.doing("preparing a graph"), "cuGraphInstantiateWithFlags", result)?;
+        context.check("preparing a graph", "cuGraphInstantiateWithFlags", result)?;
         Ok(graph)
     }
 
@@ -37,7 +37,7 @@ impl Graph {
         let _entered = self.context.enter()?;
         // SAFETY: both handles live.
         let result = unsafe { (self.context.driver().table().cuGraphLaunch)(self.executable, stream.raw()) };
-        self.context.driver().check(self.context.doing("launching a graph"), "cuGraphLaunch", result)
+        self.context.check("launching a graph", "cuGraphLaunch", result)
     }
 }
 

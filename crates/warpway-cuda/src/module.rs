@@ -44,8 +44,11 @@ impl Module {
 
     /// As [`load`](Self::load), with the name that errors give it.
     pub(crate) fn load_as(context: &Context, name: &str, image: &[u8]) -> Result<Self, GpuError> {
-        let what = context.doing(format_args!("loading {name} of {} bytes", image.len()));
-        let image = code::whole(image).map_err(|why| GpuError::Image { what: what.to_string(), why })?;
+        let what = format!("loading {name} of {} bytes (device {})", image.len(), context.ordinal());
+        let image = match code::whole(image) {
+            Ok(image) => image,
+            Err(why) => return Err(GpuError::Image { what, why }),
+        };
         let _entered = context.enter()?;
         let mut raw: CUmodule = std::ptr::null_mut();
         let load = context.driver().table().cuModuleLoadDataEx;
@@ -68,8 +71,8 @@ impl Module {
         // SAFETY: writes one handle; the name ends with a zero.
         let result =
             unsafe { (context.driver().table().cuModuleGetFunction)(&raw mut function, *raw, text.as_ptr()) };
-        let what = context.doing(format_args!("looking for kernel {name}"));
-        context.driver().check(what, "cuModuleGetFunction", result)?;
+        let what = format_args!("looking for kernel {name}");
+        context.check(what, "cuModuleGetFunction", result)?;
         Ok(Kernel { module: self.clone(), raw: function, name: name.into(), resident: Arc::default() })
     }
 
@@ -85,8 +88,8 @@ impl Module {
         let get = context.driver().table().cuModuleGetGlobal;
         // SAFETY: writes two numbers; the name ends with a zero.
         let result = unsafe { get(&raw mut address, &raw mut bytes, *raw, text.as_ptr()) };
-        let what = context.doing(format_args!("looking for variable {name}"));
-        context.driver().check(what, "cuModuleGetGlobal", result)?;
+        let what = format_args!("looking for variable {name}");
+        context.check(what, "cuModuleGetGlobal", result)?;
         Ok((address, bytes as u64))
     }
 }
@@ -180,8 +183,8 @@ impl Kernel {
         let set = context.driver().table().cuFuncSetAttribute;
         // SAFETY: the handle lives.
         let result = unsafe { set(self.raw, attribute, bytes.try_into().unwrap_or(c_int::MAX)) };
-        let what = context.doing(format_args!("asking for {bytes} bytes of shared memory for {}", self.name));
-        context.driver().check(what, "cuFuncSetAttribute", result)
+        let what = format_args!("asking for {bytes} bytes of shared memory for {}", self.name);
+        context.check(what, "cuFuncSetAttribute", result)
     }
 
     /// Blocks of that shape that the device holds at the same time, if nothing else runs.
@@ -201,8 +204,8 @@ impl Kernel {
         let threads = shape.threads.try_into().unwrap_or(c_int::MAX);
         // SAFETY: writes one number; the handle lives.
         let result = unsafe { occupancy(&raw mut each, self.raw, threads, shape.shared_bytes as usize) };
-        let what = context.doing(format_args!("asking how many blocks of {} fit", self.name));
-        context.driver().check(what, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result)?;
+        let what = format_args!("asking how many blocks of {} fit", self.name);
+        context.check(what, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result)?;
         let blocks = u64::from(each.max(0) as u32) * u64::from(context.info().multiprocessors);
         resident.push((shape.threads, shape.shared_bytes, blocks));
         Ok(blocks)
@@ -261,8 +264,8 @@ impl Kernel {
                 none,
             )
         };
-        let what = context.doing(format_args!("launching {} with {shape:?}", self.name));
-        context.driver().check(what, "cuLaunchKernel", result)
+        let what = format_args!("launching {} with {shape:?}", self.name);
+        context.check(what, "cuLaunchKernel", result)
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -276,8 +279,8 @@ impl Kernel {
         // SAFETY: writes one number; the handle lives.
         let result =
             unsafe { (context.driver().table().cuFuncGetAttribute)(&raw mut value, attribute, self.raw) };
-        let what = context.doing(format_args!("asking kernel {}", self.name));
-        context.driver().check(what, "cuFuncGetAttribute", result)?;
+        let what = format_args!("asking kernel {}", self.name);
+        context.check(what, "cuFuncGetAttribute", result)?;
         Ok(value)
     }
 }

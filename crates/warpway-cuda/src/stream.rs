@@ -43,7 +43,7 @@ impl Stream {
         let create = context.driver().table().cuStreamCreateWithPriority;
         // SAFETY: writes one handle; the context is current.
         let result = unsafe { create(&raw mut raw, CU_STREAM_NON_BLOCKING, 0) };
-        context.driver().check(context.doing("making a stream"), "cuStreamCreateWithPriority", result)?;
+        context.check("making a stream", "cuStreamCreateWithPriority", result)?;
         Ok(Self { context: context.clone(), raw, owned: true })
     }
 
@@ -72,7 +72,7 @@ impl Stream {
         let _entered = self.context.enter()?;
         // SAFETY: both handles live; flags must be 0.
         let result = unsafe { (self.context.driver().table().cuStreamWaitEvent)(self.raw, event.raw(), 0) };
-        self.context.driver().check(self.context.doing("waiting for an event"), "cuStreamWaitEvent", result)
+        self.context.check("waiting for an event", "cuStreamWaitEvent", result)
     }
 
     /// True once everything given so far is done.
@@ -86,8 +86,8 @@ impl Stream {
             CUDA_SUCCESS => Ok(true),
             CUDA_ERROR_NOT_READY => Ok(false),
             result => {
-                let what = self.context.doing("working off a stream");
-                self.context.driver().check(what, "cuStreamQuery", result).map(|()| true)
+                let what = "working off a stream";
+                self.context.check(what, "cuStreamQuery", result).map(|()| true)
             }
         }
     }
@@ -141,8 +141,8 @@ impl Stream {
         // SAFETY: writes one number; the handle lives.
         let result =
             unsafe { (self.context.driver().table().cuStreamIsCapturing)(self.raw, &raw mut status) };
-        let what = self.context.doing("asking whether a stream is captured");
-        self.context.driver().check(what, "cuStreamIsCapturing", result)?;
+        let what = "asking whether a stream is captured";
+        self.context.check(what, "cuStreamIsCapturing", result)?;
         Ok(status != CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
@@ -163,9 +163,7 @@ impl Stream {
         let table = self.context.driver().table();
         // SAFETY: the handle lives.
         let result = unsafe { (table.cuStreamBeginCapture)(self.raw, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) };
-        let check = |call, result| {
-            self.context.driver().check(self.context.doing("capturing a stream"), call, result)
-        };
+        let check = |call, result| self.context.check("capturing a stream", call, result);
         check("cuStreamBeginCapture", result)?;
         let capture = Capture { stream: self };
         let worked = work();

@@ -11,9 +11,9 @@ use super::handler::{Flow, Handler, Progress, guarded};
 use super::lane::{Entry, Lane};
 use super::lanes::Lanes;
 use super::registry::Registry;
-use crate::connection::Position;
+use crate::connection::{Position, Put, Span};
 use crate::error::{Error, Result};
-use crate::fifo::{Trigger, TriggerKind};
+use crate::fifo::{SemaphoreId, Trigger, TriggerKind};
 use crate::memory::RegisteredMemory;
 use crate::trace::{Operation, Request};
 
@@ -116,6 +116,16 @@ impl Dispatcher {
     }
 }
 
+impl Dispatcher {
+    /// Ends a lane with what it has left to do.
+    fn give_up_on(&mut self, lane: &Lane, trigger: &Trigger, error: Error) {
+        if let Some(backlog) = self.backlogs.remove(&lane.connection().key()) {
+            self.parked -= backlog.parked.len();
+        }
+        break_lane(lane, trigger, error);
+    }
+}
+
 impl Handler for Dispatcher {
     fn handle(&mut self, position: u64, trigger: Trigger) -> Result<Flow> {
         // An id that names no semaphore names no connection either: the service's health takes it.
@@ -124,10 +134,7 @@ impl Handler for Dispatcher {
         if !entry.lane.is_broken()
             && let Err(error) = guarded(|| self.take_up(position, trigger, &entry))
         {
-            if let Some(backlog) = self.backlogs.remove(&entry.lane.connection().key()) {
-                self.parked -= backlog.parked.len();
-            }
-            break_lane(&entry.lane, &trigger, error);
+            self.give_up_on(&entry.lane, &trigger, error);
         }
         Ok(Flow::Continue)
     }
@@ -147,7 +154,7 @@ impl Handler for Dispatcher {
                 Err(error) => {
                     *parked -= backlog.parked.len();
                     let front = backlog.parked.front().map(|work| work.trigger);
-                    let sync = || Trigger::new(TriggerKind::SYNC, crate::fifo::SemaphoreId::default());
+                    let sync = || Trigger::new(TriggerKind::SYNC, SemaphoreId::default());
                     break_lane(&backlog.lane, &front.unwrap_or_else(sync), error);
                     false
                 }
@@ -159,6 +166,22 @@ impl Handler for Dispatcher {
             () if self.backlogs.values().all(|backlog| backlog.lane.is_watched()) => Progress::Notified,
             () => Progress::Waiting,
         })
+    }
+
+    fn rest(&mut self) -> Result<bool> {
+        let mut settled = true;
+        for lane in self.lanes.all() {
+            if lane.is_broken() {
+                continue;
+            }
+            match guarded(|| lane.connection().let_go()) {
+                Ok(done) => settled &= done,
+                Err(error) => {
+                    self.give_up_on(&lane, &Trigger::new(TriggerKind::SYNC, SemaphoreId::default()), error);
+                }
+            }
+        }
+        Ok(settled)
     }
 
     fn accepts(&self) -> bool {
@@ -264,6 +287,19 @@ impl Work {
         let Trigger { destination_offset, source_offset, size, value, .. } = self.trigger;
         let limit = connection.max_write_queue_size().max(1);
         let no_memory = || Error::Internal { place: "proxy", what: "a request's memories were looked up" };
+        let put = || {
+            let destination = self.destination.as_ref().ok_or_else(no_memory)?;
+            let source = self.source.as_ref().ok_or_else(no_memory)?;
+            let destination = Span { memory: destination, offset: destination_offset };
+            let source = Span { memory: source, offset: source_offset };
+            Ok::<_, Error>(Put { destination, source, size })
+        };
+        let both = TriggerKind::DATA | TriggerKind::FLAG;
+        // The most frequent request, at which whoever waits is delayed by all that happens here.
+        if self.remaining.contains(both) && connection.in_flight()? + 2 <= limit {
+            self.entry.semaphore.write_and_signal(put()?)?;
+            self.remaining = self.remaining.without(both);
+        }
         for part in [TriggerKind::DATA, TriggerKind::FLAG, TriggerKind::ATOMIC_ADD] {
             if !self.remaining.contains(part) {
                 continue;
@@ -273,9 +309,14 @@ impl Work {
             }
             match part {
                 TriggerKind::DATA => {
-                    let destination = self.destination.as_ref().ok_or_else(no_memory)?;
-                    let source = self.source.as_ref().ok_or_else(no_memory)?;
-                    connection.write(destination, destination_offset, source, source_offset, size)?;
+                    let Put { destination, source, size } = put()?;
+                    connection.write(
+                        destination.memory,
+                        destination.offset,
+                        source.memory,
+                        source.offset,
+                        size,
+                    )?;
                 }
                 TriggerKind::FLAG => self.entry.semaphore.signal()?,
                 _ => {

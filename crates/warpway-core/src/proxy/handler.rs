@@ -42,6 +42,12 @@ pub trait Handler: Send + 'static {
         Ok(Progress::Idle)
     }
 
+    /// Nothing has come for a while: what is not urgent can be done. True once there is nothing of that kind left; until
+    /// then it is called again and again.
+    fn rest(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
     /// False while it cannot take up more requests.
     fn accepts(&self) -> bool {
         true

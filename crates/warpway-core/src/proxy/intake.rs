@@ -134,6 +134,11 @@ impl Intake {
 }
 
 impl DeviceIntake {
+    /// Looks at the ring before the first yield.
+    pub(super) fn spins(&self) -> u32 {
+        self.poll.spins
+    }
+
     /// The proxy has found nothing to do for the `round`th time. Returns early once `called` holds and the alarm
     /// was given.
     pub(super) fn back_off(&mut self, round: u32, called: impl FnMut() -> bool) {

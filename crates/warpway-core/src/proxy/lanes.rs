@@ -52,6 +52,11 @@ impl Lanes {
         Ok(lane)
     }
 
+    /// Those that some semaphore is registered for.
+    pub(super) fn all(&self) -> Vec<Arc<Lane>> {
+        lock(&self.inner).by_connection.values().filter_map(Weak::upgrade).collect()
+    }
+
     /// Devices that wait on a lane leave, and so does who comes now, until [`resume`](Self::resume).
     pub(super) fn stop(&self) {
         self.stop_all(|inner| inner.stopped = true);

@@ -110,6 +110,8 @@ struct Worker<H> {
     idle: WaitPolicy,
     bell: ProxyBell,
     shared: Arc<Shared>,
+    /// Nothing has come since the handler had nothing left to do at [`Handler::rest`].
+    rested: bool,
 }
 
 impl<H: Handler> Proxy<H> {
@@ -141,6 +143,7 @@ impl<H: Handler> Proxy<H> {
             idle: config.idle,
             bell: bell.clone(),
             shared: Arc::clone(&shared),
+            rested: true,
         };
         Ok(Self { state: Mutex::new(State::Idle(Box::new(worker))), fifo, alarm, bell, shared, config })
     }
@@ -332,8 +335,12 @@ impl<H: Handler> Worker<H> {
             }
             if worked || progress == Progress::Busy {
                 idle = 0;
+                self.rested = false;
             } else {
                 idle = idle.saturating_add(1);
+                if !self.rested && idle > self.spins().saturating_add(TILL_REST) {
+                    self.rested = self.report("proxy rest", |handler| handler.rest()).unwrap_or(true);
+                }
                 self.back_off(idle, progress, rings);
             }
         }
@@ -378,6 +385,14 @@ impl<H: Handler> Worker<H> {
                 self.waiter.health.fail_local("proxy stop", None, error);
                 self.intake.tail()
             }
+        }
+    }
+
+    /// Looks while nothing comes before the thread gives its core away.
+    fn spins(&self) -> u32 {
+        match &self.intake {
+            Intake::Host(_) => self.idle.spins,
+            Intake::Device(device) => device.spins(),
         }
     }
 
@@ -454,6 +469,9 @@ impl<H: Handler> Worker<H> {
         }
     }
 }
+
+/// Looks beyond those, so that a request which follows its forerunner closely finds the thread waiting.
+const TILL_REST: u32 = 16;
 
 /// How often something outside is looked at that does not wake the proxy, at first and in the long run.
 const FIRST_NAP: Duration = Duration::from_micros(50);

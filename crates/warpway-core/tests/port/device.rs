@@ -336,3 +336,53 @@ fn naps_end_when_the_bell_rings() {
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(service.stop_proxy(patience()).unwrap().rejected, 0);
 }
+
+/// Nobody flushes: while nothing comes the proxy asks the connection to let go of what is complete, until it has.
+#[test]
+fn what_is_complete_is_let_go_of_while_nothing_comes() {
+    let (waiter, ring) = (waiter(0), DeviceRing::new(4));
+    let link = Link::gated(&waiter, 8);
+    let service = service(&waiter, &ring);
+    let semaphore = service.add_semaphore(&link.semaphore).unwrap();
+    service.start_proxy().unwrap();
+    assert_eq!(link.wire.asked_to_let_go(), 0);
+    for round in 1..=3 {
+        ring.push(&flag(semaphore)).unwrap();
+        eventually("it is carried out", || link.wire.posted() == round);
+        let before = link.wire.asked_to_let_go();
+        eventually("it is asked again and again", || link.wire.asked_to_let_go() > before + 2);
+        link.wire.release(round);
+        settled(&link);
+    }
+    // A failure that no request meets is a failure all the same.
+    ring.push(&flag(semaphore)).unwrap();
+    eventually("it is carried out", || link.wire.posted() == 4);
+    link.wire.break_down();
+    eventually("it is noticed", || waiter.health.is_failed());
+    assert_eq!(waiter.health.check().unwrap_err().id(), "conn.broken");
+    assert_eq!(service.stop_proxy(patience()).unwrap().rejected, 0);
+}
+
+/// Host threads wake the proxy; before it sleeps for good it does the same.
+#[test]
+fn what_host_threads_have_asked_for_is_let_go_of() {
+    let waiter = waiter(0);
+    let (link, service) = (Link::gated(&waiter, 8), crate::fake::service(&waiter));
+    let semaphore = service.add_semaphore(&link.semaphore).unwrap();
+    let position = service.fifo().unwrap().push(&flag(semaphore), LIMIT).unwrap();
+    service.fifo().unwrap().sync(position, LIMIT).unwrap();
+    let before = link.wire.asked_to_let_go();
+    eventually("it is asked again and again", || link.wire.asked_to_let_go() > before + 2);
+    link.wire.release_all();
+    settled(&link);
+}
+
+/// Waits until the proxy has stopped asking.
+#[track_caller]
+fn settled(link: &Link) {
+    let mut last = link.wire.asked_to_let_go();
+    eventually("it asks no more", || {
+        std::thread::sleep(Duration::from_millis(20));
+        std::mem::replace(&mut last, link.wire.asked_to_let_go()) == last
+    });
+}

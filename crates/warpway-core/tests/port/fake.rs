@@ -47,6 +47,8 @@ pub(crate) struct Wire {
     limit: u64,
     /// Completions are told to those who want to be told.
     tells: bool,
+    /// How often it was asked to let go of what is complete.
+    asked_to_let_go: AtomicU64,
     watchers: Mutex<Vec<Weak<dyn CompletionListener>>>,
     broken: AtomicBool,
 }
@@ -58,6 +60,10 @@ impl Wire {
 
     pub(crate) fn posted(&self) -> u64 {
         self.posted.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn asked_to_let_go(&self) -> u64 {
+        self.asked_to_let_go.load(Ordering::SeqCst)
     }
 
     /// Lets the first `count` operations complete.
@@ -163,6 +169,11 @@ impl RawConnection for FakeConnection {
 
     fn max_write_queue_size(&self) -> u64 {
         self.0.limit
+    }
+
+    fn let_go(&self) -> Result<bool> {
+        self.0.asked_to_let_go.fetch_add(1, Ordering::SeqCst);
+        Ok(self.completed()? == self.posted())
     }
 
     fn watch(&self, listener: Weak<dyn CompletionListener>) -> bool {
@@ -311,7 +322,7 @@ pub(crate) const SIGNAL: Op = Op::Add { destination: REMOTE_TOKENS, offset: REMO
 
 /// Waits until `condition` holds; a test fails where it does not come true.
 #[track_caller]
-pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
     while !condition() {
         assert!(started.elapsed() < PATIENCE, "{what}: did not happen within {PATIENCE:?}");

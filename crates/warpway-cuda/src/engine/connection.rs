@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use warpway_core::connection::{ConnectionError, Position, RawConnection, Span};
+use warpway_core::connection::{ConnectionError, Position, Put, RawConnection, Span};
 use warpway_core::deadline::Deadline;
 use warpway_core::gpu::GpuError;
 use warpway_core::health::Health;
@@ -22,15 +22,12 @@ use super::queue::{Kept, Next, Queue};
 use super::word_adder::AdderKernel;
 use super::word_writer::{WordForm, WordWriter};
 use crate::capture::RelaxedCapture;
-use crate::context::lock;
-use crate::memory::{PinnedMemory, copy, copy_from_pageable};
+use crate::context::{Entered, lock};
+use crate::memory::PinnedMemory;
 use crate::stream::Stream;
 
 /// Operations in flight where nothing else is asked for.
 const QUEUE: u64 = 1024;
-/// Operations that nobody has asked about, before whoever asks how many are in flight gives the stream a mark. A mark
-/// costs as much as a short copy, and one before each request would double the flight of an 8-byte put with its signal.
-const UNASKED: u64 = 32;
 /// Words under way take 8 bytes each where they are copied.
 const LONGEST_QUEUE: u64 = 1 << 16;
 /// How long dropping a connection waits for what it has posted.
@@ -80,20 +77,21 @@ impl CudaConnection {
         self.line.as_ref().ok_or(dropped)
     }
 
-    /// Gives one operation to the stream.
+    /// Gives operations to the stream, `count` at most, with one way into the driver for all of them.
     fn post(
         &self,
         operation: Operation,
-        kept: Kept,
-        work: impl FnOnce(&Line, &mut Queue) -> Result<()>,
+        count: u64,
+        work: impl FnOnce(&mut Turn<'_>) -> Result<()>,
     ) -> Result<Position> {
         let line = self.line()?;
         // Dropped after the lock: what is released may call back, or wait for the driver.
         let mut released = Vec::new();
-        let mut queue = self.room(line, operation, &mut released)?;
-        let _relaxed = RelaxedCapture::begin(&self.device.context)?;
-        work(line, &mut queue).map_err(|error| self.broken(&mut queue, operation, &error))?;
-        let position = queue.post(kept);
+        let mut queue = self.room(line, (operation, count), &mut released)?;
+        let context = &self.device.context;
+        let _relaxed = RelaxedCapture::begin(context)?;
+        work(&mut Turn { connection: self, line, queue: &mut queue, entered: context.enter()? })?;
+        let position = queue.posted();
         // Somebody may post for ever and never ask.
         if queue.unmarked() > self.limit / 2 {
             self.advance(line, &mut queue, &mut released)?;
@@ -101,11 +99,11 @@ impl CudaConnection {
         Ok(Position(position))
     }
 
-    /// The queue, locked, with room for one more.
+    /// The queue, locked, with room for so many more.
     fn room(
         &self,
         line: &Line,
-        operation: Operation,
+        (operation, count): (Operation, u64),
         released: &mut Vec<(u64, Kept)>,
     ) -> Result<MutexGuard<'_, Queue>> {
         let mut pause = Pause::default();
@@ -114,11 +112,11 @@ impl CudaConnection {
             let mut queue = lock(&self.queue);
             queue.check()?;
             // The word alone is enough while there is room.
-            if queue.posted() - line.reached() < self.limit {
+            if queue.posted() - line.reached() + count <= self.limit {
                 return Ok(queue);
             }
             let done = self.advance(line, &mut queue, released)?;
-            if queue.posted() - done < self.limit {
+            if queue.posted() - done + count <= self.limit {
                 return Ok(queue);
             }
             drop(queue);
@@ -142,8 +140,9 @@ impl CudaConnection {
             Next::Mark(position) => {
                 let _relaxed = RelaxedCapture::begin(&self.device.context)?;
                 let (number, address) = (queue.next_word(), line.reached.address());
+                let into = (&self.device.context.enter()?, &line.stream);
                 // SAFETY: an aligned word that lives until the stream is done (see `drop`), read by atomic loads only.
-                let marked = unsafe { line.writer.write(&line.stream, number, address, position) };
+                let marked = unsafe { line.writer.write(into, number, address, position) };
                 marked.map_err(|error| self.broken(queue, doing, &error))?;
                 queue.mark(position);
             }
@@ -173,15 +172,101 @@ impl CudaConnection {
         self.device.adder.kernel(&self.device.context)
     }
 
+    /// What a write is to copy, once it has been looked at.
+    fn copy<'m>(&self, put: Put<'m>) -> Result<Copy<'m>> {
+        const NAME: &str = "write";
+        let Put { destination, source, size } = put;
+        let to = destination.memory.address(NAME, destination.offset, size)?;
+        let from = source.memory.address(NAME, source.offset, size)?;
+        if to < from + size && from < to + size {
+            return Err(ConnectionError::Refused {
+                peer: self.peer,
+                transport: Transport::CudaIpc,
+                operation: Operation::Write,
+                why: format!("the {size} bytes at source and destination overlap"),
+            }
+            .into());
+        }
+        Ok(Copy { to, from, size, destination: destination.memory, source: source.memory })
+    }
+
     /// Writes a word in stream order.
     fn word(&self, operation: Operation, destination: Span<'_>, value: u64) -> Result<Position> {
-        let address = destination.memory.address("word", destination.offset, 8)?;
-        self.post(operation, Kept::Memories(destination.memory.clone(), None), |line, queue| {
-            let number = queue.next_word();
-            // SAFETY: an aligned word of a memory (the core has checked it, `address` the range) that is kept until
-            // the stream has come there.
-            unsafe { line.writer.write(&line.stream, number, address, value) }
-        })
+        let word = Word::new(destination, value)?;
+        self.post(operation, 1, |turn| turn.write(operation, word))
+    }
+}
+
+/// A copy whose ranges have been checked, and do not overlap.
+struct Copy<'m> {
+    to: u64,
+    from: u64,
+    size: u64,
+    destination: &'m RegisteredMemory,
+    source: &'m RegisteredMemory,
+}
+
+/// A word whose place has been checked.
+struct Word<'m> {
+    address: u64,
+    value: u64,
+    memory: &'m RegisteredMemory,
+}
+
+impl<'m> Word<'m> {
+    fn new(place: Span<'m>, value: u64) -> Result<Self> {
+        let Span { memory, offset } = place;
+        Ok(Self { address: memory.address("word", offset, 8)?, value, memory })
+    }
+}
+
+/// Whoever posts: has the queue to itself, with room, and the context entered.
+struct Turn<'c> {
+    connection: &'c CudaConnection,
+    line: &'c Line,
+    queue: &'c mut Queue,
+    entered: Entered<'c>,
+}
+
+impl Turn<'_> {
+    fn copy(&mut self, copy: &Copy<'_>) -> Result<()> {
+        let Copy { to, from, size, .. } = *copy;
+        if size > 0 {
+            let stream = &self.line.stream;
+            // SAFETY: both ranges lie in memories that are kept until the stream has come there, and are disjoint.
+            let copied = unsafe {
+                if on_gpu(copy.source) {
+                    self.entered.copy(stream, to, from, size)
+                } else {
+                    self.entered.copy_from_pageable(stream, to, from, size)
+                }
+            };
+            copied.map_err(|error| self.broken(Operation::Write, &error.into()))?;
+        }
+        self.queue.post(Kept::Memories(copy.destination.clone(), Some(copy.source.clone())));
+        Ok(())
+    }
+
+    fn write(&mut self, operation: Operation, word: Word<'_>) -> Result<()> {
+        let number = self.queue.next_word();
+        let into = (&self.entered, &self.line.stream);
+        // SAFETY: an aligned word of a memory (the core has checked it) that is kept until the stream has come there.
+        let written = unsafe { self.line.writer.write(into, number, word.address, word.value) };
+        written.map_err(|error| self.broken(operation, &error))?;
+        self.queue.post(Kept::Memories(word.memory.clone(), None));
+        Ok(())
+    }
+
+    fn add(&mut self, adder: &AdderKernel, word: &Word<'_>) -> Result<()> {
+        // SAFETY: as in `write`.
+        let added = unsafe { adder.add(&self.line.stream, word.address, word.value.cast_signed()) };
+        added.map_err(|error| self.broken(Operation::AtomicAdd, &error))?;
+        self.queue.post(Kept::Memories(word.memory.clone(), None));
+        Ok(())
+    }
+
+    fn broken(&mut self, operation: Operation, error: &Error) -> Error {
+        self.connection.broken(self.queue, operation, error)
     }
 }
 
@@ -198,33 +283,20 @@ impl Line {
 
 impl RawConnection for CudaConnection {
     fn write(&self, destination: Span<'_>, source: Span<'_>, size: u64) -> Result<Position> {
-        const NAME: &str = "write";
-        let to = destination.memory.address(NAME, destination.offset, size)?;
-        let from = source.memory.address(NAME, source.offset, size)?;
-        if to < from + size && from < to + size {
-            return Err(ConnectionError::Refused {
-                peer: self.peer,
-                transport: Transport::CudaIpc,
-                operation: Operation::Write,
-                why: format!("the {size} bytes at source and destination overlap"),
-            }
-            .into());
+        let copy = self.copy(Put { destination, source, size })?;
+        self.post(Operation::Write, 1, |turn| turn.copy(&copy))
+    }
+
+    fn write_and_raise(&self, put: Put<'_>, token: Span<'_>, value: u64) -> Result<Position> {
+        let copy = self.copy(put)?;
+        let word = Word::new(token, value)?;
+        if self.limit < 2 {
+            self.post(Operation::Write, 1, |turn| turn.copy(&copy))?;
+            return self.post(Operation::AtomicAdd, 1, |turn| turn.write(Operation::AtomicAdd, word));
         }
-        let kept = Kept::Memories(destination.memory.clone(), Some(source.memory.clone()));
-        self.post(Operation::Write, kept, |line, _| {
-            if size == 0 {
-                return Ok(());
-            }
-            // SAFETY: both ranges lie in memories (checked by `address`) that are kept until the stream has come there,
-            // and are disjoint.
-            let copied = unsafe {
-                if on_gpu(source.memory) {
-                    copy(&line.stream, to, from, size)
-                } else {
-                    copy_from_pageable(&line.stream, to, from, size)
-                }
-            };
-            Ok(copied?)
+        self.post(Operation::Write, 2, |turn| {
+            turn.copy(&copy)?;
+            turn.write(Operation::AtomicAdd, word)
         })
     }
 
@@ -233,13 +305,10 @@ impl RawConnection for CudaConnection {
     }
 
     fn add(&self, destination: Span<'_>, delta: i64) -> Result<Position> {
-        let address = destination.memory.address("atomic_add", destination.offset, 8)?;
+        let word = Word::new(destination, delta.cast_unsigned())?;
         // First of all: where it cannot be made this addition fails, and the connection goes on.
         let adder = self.prepared_adder()?;
-        self.post(Operation::AtomicAdd, Kept::Memories(destination.memory.clone(), None), |line, _| {
-            // SAFETY: as in `word`.
-            unsafe { adder.add(&line.stream, address, delta) }
-        })
+        self.post(Operation::AtomicAdd, 1, |turn| turn.add(&adder, &word))
     }
 
     fn prepare_add(&self) -> Result<()> {
@@ -302,17 +371,22 @@ impl RawConnection for CudaConnection {
     }
 
     fn in_flight(&self) -> Result<u64> {
-        let (open, reached) = {
+        let open = {
             let queue = lock(&self.queue);
             queue.check()?;
-            let reached = self.line()?.reached();
-            (queue.posted() - reached, reached)
+            queue.posted() - self.line()?.reached()
         };
-        if open <= UNASKED.min(self.limit / 2) {
+        // A mark costs as much as a short copy: while there are few, nobody asks. `post` has asked once there are many.
+        if open <= self.limit / 2 {
             return Ok(open);
         }
         let done = self.completed()?.0;
-        Ok(open - (done - reached).min(open))
+        Ok(lock(&self.queue).posted() - done)
+    }
+
+    fn let_go(&self) -> Result<bool> {
+        self.completed()?;
+        Ok(lock(&self.queue).keeps_nothing())
     }
 }
 

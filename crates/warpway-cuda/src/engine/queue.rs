@@ -82,6 +82,11 @@ impl Queue {
         std::mem::replace(&mut self.kept, left).into_iter()
     }
 
+    /// True once nothing is kept.
+    pub(super) fn keeps_nothing(&self) -> bool {
+        self.kept.is_empty()
+    }
+
     /// What somebody has to do who asks how far the stream has come, and finds `done`.
     pub(super) fn ask(&mut self, done: u64) -> Next {
         if done >= self.marked {

@@ -2,7 +2,8 @@
 
 use warpway_core::Result;
 
-use crate::memory::{PinnedMemory, copy, write_word};
+use crate::context::Entered;
+use crate::memory::PinnedMemory;
 use crate::stream::Stream;
 
 /// How a connection writes words: signals of host and proxy, and its own progress.
@@ -38,16 +39,22 @@ impl WordWriter {
     /// one that has not arrived comes again at the earliest `in_flight` words later.
     ///
     /// # Safety
-    /// As [`write_word`].
-    pub(super) unsafe fn write(&self, stream: &Stream, number: u64, address: u64, value: u64) -> Result<()> {
+    /// As [`write_word`](crate::memory::write_word); the stream is one of the context entered.
+    pub(super) unsafe fn write(
+        &self,
+        (entered, stream): (&Entered<'_>, &Stream),
+        number: u64,
+        address: u64,
+        value: u64,
+    ) -> Result<()> {
         let Some(values) = &self.values else {
             // SAFETY: the caller answers for the word.
-            return unsafe { write_word(stream, address, value) };
+            return unsafe { entered.write_word(stream, address, value) };
         };
         let offset = number % self.slots * 8;
         // SAFETY: inside the ring, aligned; the copy that read the slot before is done, says the caller's count.
         unsafe { values.host().add(offset as usize).cast::<u64>().write_volatile(value) };
         // SAFETY: the caller answers for the word; the ring lives as long as the connection, which waits for its stream.
-        Ok(unsafe { copy(stream, address, values.address() + offset, 8) }?)
+        Ok(unsafe { entered.copy(stream, address, values.address() + offset, 8) }?)
     }
 }

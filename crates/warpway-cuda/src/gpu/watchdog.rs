@@ -7,6 +7,7 @@ use std::time::Duration;
 use warpway_core::{Result, SystemError};
 
 use super::control::Watched;
+use crate::capture::leave_captures_alone;
 use crate::context::lock;
 
 /// Between two looks at the record. A failure reaches the peers that much later; two hundred looks a second cost nothing.
@@ -41,7 +42,7 @@ impl Watchdog {
 }
 
 fn watch(watched: &Watched, stop: &Stop) {
-    watched.context().driver().leave_captures_alone();
+    leave_captures_alone(watched.context().driver());
     let mut looks = 0;
     while !stop.wait(INTERVAL) {
         // The first failure stays; what else there was is of no interest.

@@ -64,11 +64,7 @@ impl DeviceMemory {
         let mut address: CUdeviceptr = 0;
         // SAFETY: writes one address; the context is current.
         let result = unsafe { (context.driver().table().cuMemAlloc)(&raw mut address, bytes as usize) };
-        context.driver().check(
-            context.doing(format_args!("allocating {bytes} bytes")),
-            "cuMemAlloc",
-            result,
-        )?;
+        context.check(format_args!("allocating {bytes} bytes"), "cuMemAlloc", result)?;
         let allocation = Allocation::Plain { context: context.clone(), address, bytes };
         Ok(Self(Arc::new(Lasting::new(context, allocation))))
     }

@@ -116,8 +116,8 @@ impl Foreign {
         let mut handle = CUipcMemHandle::default();
         // SAFETY: writes 64 bytes; the driver checks the address.
         let result = unsafe { (context.driver().table().cuIpcGetMemHandle)(&raw mut handle, self.base) };
-        let what = context.doing(format_args!("exporting {} bytes", self.bytes));
-        context.driver().check(what, "cuIpcGetMemHandle", result)?;
+        let what = format_args!("exporting {} bytes", self.bytes);
+        context.check(what, "cuIpcGetMemHandle", result)?;
         Ok(handle.reserved.map(|byte| byte as u8))
     }
 
@@ -146,8 +146,8 @@ pub(super) fn address_range(context: &Context, address: u64) -> Result<(u64, u64
     // SAFETY: writes two numbers; the driver checks the address.
     let result =
         unsafe { (context.driver().table().cuMemGetAddressRange)(&raw mut base, &raw mut bytes, address) };
-    let what = context.doing(format_args!("looking up {address:#x}"));
-    context.driver().check(what, "cuMemGetAddressRange", result)?;
+    let what = format_args!("looking up {address:#x}");
+    context.check(what, "cuMemGetAddressRange", result)?;
     Ok((base, bytes as u64))
 }
 

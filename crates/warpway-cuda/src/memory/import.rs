@@ -52,8 +52,8 @@ impl ImportedMemory {
         let result = unsafe {
             (context.driver().table().cuIpcOpenMemHandle)(&raw mut address, handle, LAZY_PEER_ACCESS)
         };
-        let what = context.doing(format_args!("opening an IPC handle of {bytes} bytes"));
-        context.driver().check(what, "cuIpcOpenMemHandle", result)?;
+        let what = format_args!("opening an IPC handle of {bytes} bytes");
+        context.check(what, "cuIpcOpenMemHandle", result)?;
         let imported = Imported::Opened { context: context.clone(), address, bytes };
         let imported = Self(Arc::new(Lasting::new(context, imported)));
         // Nothing of a peer's numbers is believed: the driver says how long the allocation is.

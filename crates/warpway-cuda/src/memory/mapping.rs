@@ -63,19 +63,19 @@ impl Physical {
         };
         let granularity = optional!(context, cuMemGetAllocationGranularity)?;
         let create = optional!(context, cuMemCreate)?;
-        let what = || context.doing(format_args!("allocating {bytes} bytes"));
+        let what = format_args!("allocating {bytes} bytes");
         let mut unit = 0usize;
         // SAFETY: reads the properties, writes one number.
         let result = unsafe {
             granularity(&raw mut unit, &raw const properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
         };
-        context.driver().check(what(), "cuMemGetAllocationGranularity", result)?;
+        context.check(what, "cuMemGetAllocationGranularity", result)?;
         let whole = bytes.max(1).checked_next_multiple_of(unit.max(1) as u64);
         let whole = whole.ok_or_else(|| too_large(context, bytes))?;
         let mut handle = 0;
         // SAFETY: writes one handle, reads the properties; flags must be 0.
         let result = unsafe { create(&raw mut handle, whole as usize, &raw const properties, 0) };
-        context.driver().check(what(), "cuMemCreate", result)?;
+        context.check(what, "cuMemCreate", result)?;
         Ok(Self { context: context.clone(), handle, bytes: whole })
     }
 
@@ -88,8 +88,8 @@ impl Physical {
         let number = std::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
         // SAFETY: writes one handle; the descriptor is open.
         let result = unsafe { import(&raw mut handle, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) };
-        let what = context.doing(format_args!("importing {bytes} bytes"));
-        context.driver().check(what, "cuMemImportFromShareableHandle", result)?;
+        let what = format_args!("importing {bytes} bytes");
+        context.check(what, "cuMemImportFromShareableHandle", result)?;
         Ok(Self { context: context.clone(), handle, bytes })
     }
 
@@ -100,8 +100,8 @@ impl Physical {
         let at = std::ptr::without_provenance_mut(address as usize);
         // SAFETY: writes one handle; the driver only looks the address up.
         let result = unsafe { retain(&raw mut handle, at) };
-        let what = context.doing(format_args!("looking up the allocation at {address:#x}"));
-        context.driver().check(what, "cuMemRetainAllocationHandle", result)?;
+        let what = format_args!("looking up the allocation at {address:#x}");
+        context.check(what, "cuMemRetainAllocationHandle", result)?;
         Ok(Self { context: context.clone(), handle, bytes })
     }
 
@@ -119,8 +119,8 @@ impl Physical {
             let at = (&raw mut number).cast();
             export(at, self.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
         };
-        let what = self.context.doing(format_args!("exporting {} bytes", self.bytes));
-        self.context.driver().check(what, "cuMemExportToShareableHandle", result)?;
+        let what = format_args!("exporting {} bytes", self.bytes);
+        self.context.check(what, "cuMemExportToShareableHandle", result)?;
         // SAFETY: the driver has made the descriptor for us.
         let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
         // Not for programs that this one starts.
@@ -135,8 +135,8 @@ impl Physical {
         let mut exported = CUmemFabricHandle_st::default();
         // SAFETY: writes 64 bytes; flags must be 0.
         let result = unsafe { export((&raw mut exported).cast(), self.handle, CU_MEM_HANDLE_TYPE_FABRIC, 0) };
-        let what = self.context.doing(format_args!("exporting {} bytes to the fabric", self.bytes));
-        self.context.driver().check(what, "cuMemExportToShareableHandle", result)?;
+        let what = format_args!("exporting {} bytes to the fabric", self.bytes);
+        self.context.check(what, "cuMemExportToShareableHandle", result)?;
         Ok(exported)
     }
 }
@@ -159,15 +159,15 @@ impl Mapping {
         let (reserve, map) = (optional!(context, cuMemAddressReserve)?, optional!(context, cuMemMap)?);
         let set_access = optional!(context, cuMemSetAccess)?;
         let bytes = physical.bytes as usize;
-        let what = || context.doing(format_args!("mapping {bytes} bytes"));
+        let what = format_args!("mapping {bytes} bytes");
         let mut address: CUdeviceptr = 0;
         // SAFETY: writes one address; alignment, hint and flags of 0 leave them to the driver.
         let result = unsafe { reserve(&raw mut address, bytes, 0, 0, 0) };
-        context.driver().check(what(), "cuMemAddressReserve", result)?;
+        context.check(what, "cuMemAddressReserve", result)?;
         let mut mapping = Self { physical, address, mapped: false };
         // SAFETY: the range has just been reserved and holds nothing; offset and flags must be 0.
         let result = unsafe { map(address, bytes, 0, mapping.physical.handle, 0) };
-        context.driver().check(what(), "cuMemMap", result)?;
+        context.check(what, "cuMemMap", result)?;
         mapping.mapped = true;
         let access = |context: &Context| CUmemAccessDesc {
             location: location(context),
@@ -178,7 +178,7 @@ impl Mapping {
             std::iter::once(access(&context)).chain(others.map(|other| access(other))).collect();
         // SAFETY: the whole range is mapped; reads the list.
         let result = unsafe { set_access(address, bytes, all.as_ptr(), all.len()) };
-        context.driver().check(what(), "cuMemSetAccess", result)?;
+        context.check(what, "cuMemSetAccess", result)?;
         Ok(mapping)
     }
 
@@ -225,8 +225,8 @@ pub(crate) fn open_to(accessor: &Context, address: u64, bytes: u64) -> Result<()
         // The answer of driver 580 where the permission is there, seen with two ranks of a process on one device.
         return Ok(());
     }
-    let what = accessor.doing(format_args!("reaching {bytes} bytes at {address:#x}"));
-    Ok(accessor.driver().check(what, "cuMemSetAccess", result)?)
+    let what = format_args!("reaching {bytes} bytes at {address:#x}");
+    Ok(accessor.check(what, "cuMemSetAccess", result)?)
 }
 
 fn location(context: &Context) -> CUmemLocation {

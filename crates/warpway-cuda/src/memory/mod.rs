@@ -20,7 +20,6 @@ mod mapping;
 mod pinned;
 mod staging;
 
-pub(crate) use copy::copy_from_pageable;
 pub use copy::{copy, copy_from_host, copy_to_host, fill, write_word};
 pub use device::DeviceMemory;
 pub use export_kinds::ExportKinds;

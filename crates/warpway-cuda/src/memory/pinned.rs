@@ -43,12 +43,12 @@ impl PinnedMemory {
         }
         let _entered = context.enter()?;
         let table = context.driver().table();
-        let what = || context.doing(format_args!("allocating {bytes} bytes of pinned host memory"));
+        let what = format_args!("allocating {bytes} bytes of pinned host memory");
         let mut host: *mut c_void = std::ptr::null_mut();
         let flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: writes one address; the context is current.
         let result = unsafe { (table.cuMemHostAlloc)(&raw mut host, bytes as usize, flags) };
-        context.driver().check(what(), "cuMemHostAlloc", result)?;
+        context.check(what, "cuMemHostAlloc", result)?;
         let host =
             NonNull::new(host.cast::<u8>()).ok_or_else(|| invalid("the driver gave a null address"))?;
         let mut pinned = Pinned { context: context.clone(), host, device: 0, bytes };
@@ -57,7 +57,7 @@ impl PinnedMemory {
         // SAFETY: writes one address; the memory is mapped for devices.
         let result =
             unsafe { (table.cuMemHostGetDevicePointer)(&raw mut pinned.device, host.as_ptr().cast(), 0) };
-        context.driver().check(what(), "cuMemHostGetDevicePointer", result)?;
+        context.check(what, "cuMemHostGetDevicePointer", result)?;
         Ok(Self(Arc::new(Lasting::new(context, pinned))))
     }
 

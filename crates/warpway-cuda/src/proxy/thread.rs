@@ -7,6 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use warpway_core::Result;
 use warpway_core::proxy::ThreadInit;
 
+use crate::capture::leave_captures_alone;
 use crate::context::Context;
 use crate::device::PciAddress;
 
@@ -18,7 +19,7 @@ pub(super) fn binding(context: &Context) -> ThreadInit {
 
 fn bind(context: &Context) -> Result<()> {
     // Whatever another thread of the process captures, the copies of this one are no part of it and do not spoil it.
-    context.driver().leave_captures_alone();
+    leave_captures_alone(context.driver());
     // Current for as long as the thread lives: its calls need not enter and leave.
     std::mem::forget(context.enter()?);
     let near = cores_near(Path::new("/sys"), &context.info().pci);

@@ -7,6 +7,8 @@ use warpway_core::config::{Config, Environment};
 use warpway_core::memory::Region;
 
 use super::*;
+use crate::capture::leave_captures_alone;
+use crate::driver::Driver;
 use crate::engine::Devices;
 use crate::engine::tests::{IMAGE, devices, imported, local, machine, patience, pattern, read, word, write};
 use crate::jit::Compiler;
@@ -61,6 +63,12 @@ impl Link {
 
     fn raise(&self, at: u64, value: u64) -> Result<Position> {
         self.connection.raise(Self::span(&self.there, at), value)
+    }
+
+    /// A put with its signal: the first bytes of the source, and a word behind them.
+    fn put_and_raise(&self, size: u64, value: u64) -> Result<Position> {
+        let (destination, source) = (Self::span(&self.there, 0), Self::span(&self.source, 0));
+        self.connection.write_and_raise(Put { destination, source, size }, Self::span(&self.there, 64), value)
     }
 
     fn flush(&self) {
@@ -156,6 +164,82 @@ fn a_burst_is_marked_once() {
     assert_eq!(marks, 2, "the first operation, and all others together");
 }
 
+/// On the thread of a proxy a put with its signal is three calls: each one more delays whoever waits for the signal.
+#[test]
+fn a_put_and_its_signal_are_one_way_into_the_driver() {
+    let (fake, devices) = machine("devices=2");
+    let link = Link::new(&devices, WordForm::Stream, -1);
+    let calls = || fake.calls().iter().map(|call| call.replace(" 0", "")).collect::<Vec<_>>();
+    calls();
+    assert_eq!(link.put_and_raise(8, 1).unwrap(), Position(2));
+    let (mode, operations) = ("cuThreadExchangeStreamCaptureMode", ["cuMemcpyAsync", "cuStreamWriteValue64"]);
+    let enter = ["cuCtxGetCurrent", "cuCtxPushCurrent"];
+    let guarded = [&[mode], &enter[..], &operations, &["cuCtxPopCurrent", mode]].concat();
+    assert_eq!(calls(), guarded, "a thread of somebody else's");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let context = &link.shared.context;
+            leave_captures_alone(context.driver());
+            let _entered = context.enter().unwrap();
+            calls();
+            for round in 2..=100 {
+                assert_eq!(link.put_and_raise(8, round).unwrap(), Position(2 * round));
+                assert_eq!(calls(), [&enter[..1], &operations].concat(), "round {round}");
+            }
+        });
+    });
+    link.flush();
+    assert_eq!((link.word(0), link.word(64)), (u64::from_le_bytes(pattern(1, 8).try_into().unwrap()), 100));
+}
+
+/// The capture mode of a thread is one driver's; another driver on the same thread is asked as before.
+#[test]
+fn captures_are_left_alone_per_driver_and_thread() {
+    let (fake, devices) = machine("devices=2");
+    let link = Link::new(&devices, WordForm::Stream, -1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            leave_captures_alone(&Driver::open(fake.path()).unwrap());
+            fake.calls();
+            link.put_and_raise(8, 1).unwrap();
+            let asked = fake.calls().iter().filter(|call| call.starts_with("cuThreadExchange")).count();
+            assert_eq!(asked, 2);
+        });
+    });
+    link.flush();
+}
+
+#[test]
+fn a_put_and_its_signal_where_there_is_room_for_one() {
+    let (_fake, devices) = machine("devices=2");
+    for queue in 1..=3 {
+        let link = Link::new(&devices, WordForm::Stream, queue);
+        for round in 1..=20 {
+            assert_eq!(link.put_and_raise(64, round).unwrap(), Position(2 * round));
+        }
+        link.flush();
+        assert_eq!(link.word(64), 20, "a queue of {queue}");
+    }
+}
+
+/// What the driver has taken of a put with its signal is kept until it is done, also if it refuses the signal.
+#[test]
+fn a_signal_that_fails_behind_its_put() {
+    let (fake, devices) = machine("devices=2");
+    let link = Link::new(&devices, WordForm::Stream, -1);
+    link.shut();
+    fake.fail("cuStreamWriteValue64", 1, 1);
+    let error = link.put_and_raise(8, 1).unwrap_err();
+    assert_eq!(error.id(), "conn.broken");
+    assert!(error.to_string().contains("cuStreamWriteValue64"), "{error}");
+    assert_eq!(link.put_and_raise(8, 1).unwrap_err().id(), "conn.broken");
+    assert_eq!(
+        (link.connection.posted(), lock(&link.connection.queue).keeps_nothing()),
+        (Position(1), false)
+    );
+    link.open();
+}
+
 /// A proxy asks before each part of a request; a mark between a put and its signal would delay the signal.
 #[test]
 fn asking_how_many_are_in_flight_marks_only_where_they_are_many() {
@@ -164,13 +248,15 @@ fn asking_how_many_are_in_flight_marks_only_where_they_are_many() {
     link.shut();
     fake.calls();
     let marks = || fake.calls().iter().filter(|call| call.starts_with("cuStreamWriteValue64")).count();
-    for posted in 1..=UNASKED {
+    for posted in 1..=QUEUE / 2 {
         link.write(0, 0, 8).unwrap();
         assert_eq!(link.connection.in_flight().unwrap(), posted);
     }
     assert_eq!(marks(), 0);
     link.write(0, 0, 8).unwrap();
-    assert_eq!((link.connection.in_flight().unwrap(), marks()), (UNASKED + 1, 1));
+    assert_eq!((link.connection.in_flight().unwrap(), marks()), (QUEUE / 2 + 1, 1));
+    link.write(0, 0, 8).unwrap();
+    assert_eq!((link.connection.in_flight().unwrap(), marks()), (QUEUE / 2 + 2, 0), "one is under way");
     link.open();
     link.flush();
     assert_eq!(link.connection.in_flight().unwrap(), 0);
@@ -192,6 +278,31 @@ fn nobody_need_ask_for_what_is_kept_to_be_given_up() {
     }
     assert_eq!(fake.live().mappings, before);
     assert_eq!(Arc::strong_count(&lease), 1);
+}
+
+/// Whoever has nothing else to do asks: what finished operations have used goes, and nothing is asked after that.
+#[test]
+fn what_is_done_is_let_go_of() {
+    let (fake, devices) = machine("devices=2");
+    let link = Link::new(&devices, WordForm::Stream, -1);
+    assert!(link.connection.let_go().unwrap(), "nothing was posted");
+    let before = fake.live().mappings;
+    let buffer = DeviceMemory::allocate(&link.shared.context, 4096, &[]).unwrap();
+    let gone = local(buffer.region().unwrap());
+    link.shut();
+    link.connection.write(Link::span(&link.there, 0), Link::span(&gone, 0), 64).unwrap();
+    drop((buffer, gone));
+    assert!(!link.connection.let_go().unwrap());
+    assert_eq!(fake.live().mappings, before + 1, "it is used");
+    link.open();
+    let give_up = patience();
+    while !link.connection.let_go().unwrap() {
+        assert!(!give_up.expired());
+    }
+    assert_eq!(fake.live().mappings, before);
+    fake.calls();
+    assert!(link.connection.let_go().unwrap());
+    assert_eq!(fake.calls(), [""; 0]);
 }
 
 #[test]
