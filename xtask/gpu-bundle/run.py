@@ -23,7 +23,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Of `all`, in this order; `smoke` is a part of the first.
-WHOLE = ["device", "ranks", "ports", "bench", "sanitize"]
+WHOLE = ["device", "ranks", "ports", "torch", "bench", "sanitize"]
 # Characters of output that a result keeps: the end of it.
 KEPT = 6000
 # What a test needs to end and be counted, of the whole's limit.
@@ -60,19 +60,19 @@ def jobs_of(suite, names, places):
 
     `places` says what stands for the names in braces of a command.
     """
-    tools = suite.get("tools", [None])
-    sanitizer = find_sanitizer() if tools != [None] else None
+    sanitizer = find_sanitizer() if "tools" in suite else None
     for rule in suite.get("tests", []):
         group = []
         for name in (name for name in names if name.startswith(rule["match"])):
             # One thread would print the test's name in front of its output.
             command = [str(HERE / "bin" / "gpu"), "--exact", name, "--ignored", "--nocapture", "--test-threads=2"]
-            for tool in tools:
+            for tool in rule.get("tools", suite.get("tools", [None])):
                 job = Job(name if tool is None else f"{tool} {name}", command, rule)
                 job.is_test = True
                 if tool is not None:
                     job.variables["GPU_TESTS_UNDER"] = tool
-                    options = ["--tool", tool, "--error-exitcode", "99", "--print-limit", "10"]
+                    # Ranks are processes that the test starts.
+                    options = ["--tool", tool, "--target-processes", "all", "--error-exitcode", "99", "--print-limit", "10"]
                     job.command = [sanitizer, *options, *command] if sanitizer else None
                 group.append(job)
         yield group
@@ -212,9 +212,16 @@ def main():
     origin = json.loads((HERE / "origin.json").read_text())
     gpus = query_gpus()
     machine = describe_machine(gpus)
-    names = [name for name in tests_in_bundle() if arguments.only in name]
+    names = tests_in_bundle()
 
-    places = {"warpway": HERE / "bin" / "warpway", "out": out.resolve(), "commit": origin["commit"]}
+    places = {
+        "warpway": HERE / "bin" / "warpway",
+        "python": sys.executable,
+        "torch": HERE / "torch_tensors.py",
+        "foreign": HERE / "bin" / "libwarpway_foreign.so",
+        "out": out.resolve(),
+        "commit": origin["commit"],
+    }
     rows, bad = [], []
     for suite in WHOLE if arguments.suite == "all" else [arguments.suite]:
         started = time.monotonic()
@@ -228,7 +235,8 @@ def main():
         }
         records = []
         for group in jobs_of(suites[suite], names, places):
-            records += run_group(group, [row["index"] for row in gpus], end)
+            chosen = [job for job in group if arguments.only in job.name]
+            records += run_group(chosen, [row["index"] for row in gpus], end)
         seconds = time.monotonic() - started
         write(out / f"gpu_{suite}.json", head | {"seconds": round(seconds, 1)}, records)
         counts = {key: sum(record["outcome"] == key for record in records)
@@ -240,7 +248,7 @@ def main():
         print(f"\n---- {record['outcome']}: {record['name']}\n{record.get('output', '')[-1500:].strip()}")
     print()
     for row in [["suite", "passed", "failed", "timeout", "skipped", "not run", "seconds"], *rows]:
-        print(f"{row[0]:10}" + "".join(f"{cell:>9}" for cell in row[1:]))
+        print(f"{row[0]:16}" + "".join(f"{cell:>9}" for cell in row[1:]))
     for record in bad[:20]:
         print(f"{record['outcome']}: {record['name']}")
     print(f"{len(gpus)} x {machine['gpus'][0] if gpus else 'no GPU'}, driver {machine['driver']}, commit "

@@ -20,10 +20,11 @@ const LIMIT: u64 = 48 << 20;
 /// Its name, and that of the folder in it.
 const NAME: &str = "warpway-gpu";
 /// What runs on the other machine, by name in the archive.
-const RUNNER: [(&str, &str); 3] = [
+const RUNNER: [(&str, &str); 4] = [
     ("run.sh", include_str!("../gpu-bundle/run.sh")),
     ("run.py", include_str!("../gpu-bundle/run.py")),
     ("suites.json", include_str!("../gpu-bundle/suites.json")),
+    ("torch_tensors.py", include_str!("../../tests/tests/gpu/torch_tensors.py")),
 ];
 
 /// What to pack.
@@ -52,13 +53,16 @@ struct Origin {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (commit, modified) = machine::commit()?;
     let profile = &arguments.profile;
-    let command = build(cargo("build").args(["--package", "warpway-cli", "--profile", profile]))?;
+    let shipped = ["--package", "warpway-cli", "--package", "warpway-foreign", "--profile", profile];
+    let shipped = build(cargo("build").args(shipped))?;
     let tests = ["--no-run", "--package", "warpway-tests", "--test", "gpu", "--profile", profile];
     let tests = build(cargo("test").args(tests))?;
     let mut programs = Vec::new();
-    for (name, built) in [("warpway", &command), ("gpu", &tests), ("rank", &tests)] {
+    for (name, built) in
+        [("warpway", &shipped), ("warpway_foreign", &shipped), ("gpu", &tests), ("rank", &tests)]
+    {
         let found = built.iter().find(|(target, _)| target == name);
-        programs.push((name, &found.with_context(|| format!("cargo has built no {name}"))?.1));
+        programs.push(&found.with_context(|| format!("cargo has built no {name}"))?.1);
     }
 
     let staged = root().join("target/gpu-bundle").join(NAME);
@@ -66,8 +70,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         fs::remove_dir_all(&staged).with_context(|| format!("cannot remove {}", staged.display()))?;
     }
     fs::create_dir_all(staged.join("bin"))?;
-    for (name, path) in programs {
-        let packed = staged.join("bin").join(name);
+    for path in programs {
+        let packed = staged.join("bin").join(name_of(path)?);
         fs::copy(path, &packed).with_context(|| format!("cannot copy {}", path.display()))?;
         strip(&packed)?;
     }
@@ -89,7 +93,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs cargo; gives names and paths of the executables that it has made.
+/// The name of a built file without cargo's hash.
+fn name_of(path: &Path) -> anyhow::Result<&str> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.with_context(|| format!("{} has no name", path.display()))?;
+    Ok(name.split_once('-').map_or(name, |(name, _)| name))
+}
+
+/// Runs cargo; gives targets and paths of the executables and shared objects that it has made.
 fn build(command: &mut Command) -> anyhow::Result<Vec<(String, PathBuf)>> {
     command.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
     let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
@@ -101,7 +112,12 @@ fn executables(messages: &str) -> anyhow::Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for line in messages.lines() {
         let message: Value = serde_json::from_str(line).context("cargo printed something else than JSON")?;
-        if let (Some(name), Some(path)) = (message["target"]["name"].as_str(), message["executable"].as_str())
+        let target = &message["target"];
+        let is_shared = target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"cdylib".into()));
+        let files = message["filenames"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let shared =
+            files.iter().find_map(|file| file.as_str().filter(|file| is_shared && file.ends_with(".so")));
+        if let (Some(name), Some(path)) = (target["name"].as_str(), message["executable"].as_str().or(shared))
         {
             found.push((name.to_owned(), PathBuf::from(path)));
         }
@@ -251,9 +267,16 @@ echo "test result: ok. 0 passed"
     fn executables_of_cargos_messages() {
         let messages = r#"{"reason":"compiler-artifact","target":{"name":"warpway_core"},"executable":null}
 {"reason":"build-script-executed","package_id":"x"}
+{"reason":"compiler-artifact","target":{"name":"derive","kind":["proc-macro"]},"filenames":["/t/libderive-1.so"]}
+{"reason":"compiler-artifact","target":{"name":"shared","kind":["cdylib"]},"filenames":["/t/libshared.a","/t/libshared.so"]}
 {"reason":"compiler-artifact","target":{"name":"gpu"},"executable":"/t/deps/gpu-1"}
 {"reason":"build-finished","success":true}"#;
-        assert_eq!(executables(messages).unwrap(), [("gpu".to_owned(), PathBuf::from("/t/deps/gpu-1"))]);
+        let [shared, gpu] = [("shared", "/t/libshared.so"), ("gpu", "/t/deps/gpu-1")]
+            .map(|(name, path)| (name.to_owned(), PathBuf::from(path)));
+        assert_eq!(executables(messages).unwrap(), [shared, gpu]);
+        let names =
+            ["/t/libshared.so", "/t/deps/gpu-1"].map(|path| name_of(Path::new(path)).unwrap().to_owned());
+        assert_eq!(names, ["libshared.so", "gpu"]);
         assert!(executables("warning: of another program").is_err());
     }
 }

@@ -30,14 +30,16 @@ fn tests(more: &[&str]) -> Vec<String> {
     text.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_owned())).collect()
 }
 
-/// `sanitize` and `smoke` choose from the others.
+/// These choose from the others.
+const CHOOSING: [&str; 3] = ["sanitize", "sanitize_ranks", "smoke"];
+
 #[test]
 fn every_test_belongs_to_exactly_one_suite() {
     let suites = suites();
     let ignored = tests(&["--ignored"]);
     assert!(!ignored.is_empty());
     for test in &ignored {
-        let rules = suites.iter().filter(|(name, _)| !["sanitize", "smoke"].contains(&name.as_str()));
+        let rules = suites.iter().filter(|(name, _)| !CHOOSING.contains(&name.as_str()));
         let fitting = rules.flat_map(|(_, suite)| &suite.tests).filter(|rule| test.starts_with(&rule.prefix));
         assert_eq!(fitting.count(), 1, "{test}: see xtask/gpu-bundle/suites.json");
     }
@@ -52,7 +54,7 @@ fn every_test_belongs_to_exactly_one_suite() {
 #[test]
 fn what_is_chosen_exists() {
     let (suites, ignored) = (suites(), tests(&["--ignored"]));
-    for suite in ["sanitize", "smoke"] {
+    for suite in CHOOSING {
         assert!(!suites[suite].tests.is_empty());
         for Rule { prefix } in &suites[suite].tests {
             assert!(

@@ -11,7 +11,7 @@ use warpway::{
 };
 
 use crate::ranks_channels::kernel;
-use crate::rig::Ranks;
+use crate::rig::{Ranks, rounds};
 
 const REPLAYS: u64 = 100_000;
 /// Each of them is followed by a launch beside the graph.
@@ -95,7 +95,7 @@ fn replay(comm: &Communicator) -> Result<()> {
     let graph = replayed.graph()?;
     comm.barrier()?;
     let mut launches = 0;
-    for turn in 0..REPLAYS {
+    for turn in 0..rounds(REPLAYS) {
         graph.launch(&replayed.stream)?;
         launches += 1;
         if turn % EAGER == 0 {
@@ -113,15 +113,15 @@ fn two_communicators(comm: &Communicator) -> Result<()> {
     let both = [Replayed::new(comm)?, Replayed::new(&other)?];
     let graphs = [both[0].graph()?, both[1].graph()?];
     comm.barrier()?;
-    const TURNS: u64 = 5000;
-    for turn in 0..TURNS {
+    let turns = rounds(5000);
+    for turn in 0..turns {
         let first = (turn + u64::from(comm.rank())) as usize % 2;
         for which in [first, 1 - first] {
             graphs[which].launch(&both[which].stream)?;
         }
     }
     for replayed in &both {
-        replayed.finish(TURNS)?;
+        replayed.finish(turns)?;
     }
     comm.barrier()
 }

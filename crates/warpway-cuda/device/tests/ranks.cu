@@ -116,6 +116,25 @@ extern "C" __global__ void signal_all(const MemoryChannel* channels, u64* failed
   if (channels[block_in_grid()].wait() != Status::Ok) fetch_add<Scope::Device, Order::Relaxed>(failed, u64{1});
 }
 
+/// Any grid. Tells the peer that this rank's memory is ready, waits for the same of the peer's, gets `bytes` of it, and waits
+/// until the peer has got its part as well. 0 at `outcome` if all went well.
+extern "C" __global__ void signal_wait_get(MemoryChannel channel, DeviceSyncer* barrier, u64 target, u64 origin, u64 bytes,
+                                           u64* outcome) {
+  Status status = Status::Ok;
+  if (thread_in_grid() == 0) {
+    channel.signal();
+    status = channel.wait();
+  }
+  // A wait that has failed ends the other blocks' barrier as well.
+  if (agree(status) != Status::Ok || barrier->sync(blocks_in_grid()) != Status::Ok) return;
+  channel.get(target, origin, bytes, thread_in_grid(), threads_in_grid());
+  if (barrier->sync(blocks_in_grid()) != Status::Ok) return;
+  if (thread_in_grid() == 0) {
+    channel.signal();
+    *outcome = static_cast<u64>(channel.wait());
+  }
+}
+
 /// Grid: 1 block. In each round all threads write the round into the first `words` words of `source`, which the channel
 /// leads from, and put them; the peer's come to `received`. Words that are wrong are counted at `wrong`.
 extern "C" __global__ void put_rounds(MemoryChannel channel, u64* source, const u64* received, u64 words, u64 rounds,

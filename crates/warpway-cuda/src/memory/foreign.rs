@@ -49,8 +49,8 @@ impl Foreign {
     /// Looks an address of the context's device up. The range `address..address + size` must lie in one allocation.
     ///
     /// # Errors
-    /// `mem.invalid` for an address that is no device memory, or has been freed; `gpu.device` for memory of another
-    /// device; `mem.bounds`.
+    /// `mem.invalid` for an address that is no device memory, or has been freed, and for a range of several mapped
+    /// allocations; `gpu.device` for memory of another device; `mem.bounds`.
     pub fn find(context: &Context, address: u64, size: u64) -> Result<Self> {
         let driver = context.driver();
         let invalid = |why| MemoryError::Invalid { address, size, why };
@@ -75,12 +75,6 @@ impl Foreign {
             .into());
         }
         let (base, bytes) = address_range(context, address)?;
-        let offset = address - base;
-        if offset.checked_add(size).is_none_or(|end| end > bytes) {
-            return Err(
-                MemoryError::OutOfBounds { operation: "registration", offset, size, limit: bytes }.into()
-            );
-        }
         let handles = attribute::<u64>(driver, address, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)?;
         let ipc = attribute::<u32>(driver, address, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)?;
         let kind = if handles.unwrap_or(0) & u64::from(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0 {
@@ -92,6 +86,19 @@ impl Foreign {
                 "its allocator made it for this process only (a memory pool, or expandable segments); stage it",
             )
         };
+        let offset = address - base;
+        if offset.checked_add(size).is_none_or(|end| end > bytes) {
+            let goes_on = || attribute::<u32>(driver, base + bytes, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+            if kind != ForeignKind::Ipc && goes_on()?.is_some() {
+                return Err(invalid(
+                    "it lies in several allocations side by side, as expandable segments of PyTorch are made; turn those off",
+                )
+                .into());
+            }
+            return Err(
+                MemoryError::OutOfBounds { operation: "registration", offset, size, limit: bytes }.into()
+            );
+        }
         let id = attribute::<u64>(driver, address, CU_POINTER_ATTRIBUTE_BUFFER_ID)?;
         let id = id.ok_or_else(|| invalid("the driver has no number for it"))?;
         Ok(Self { base, bytes, device, id, kind })

@@ -8,6 +8,11 @@ use warpway_cuda::{
     Context, DeviceMemory, ExportKinds, Foreign, ForeignKind, ImportedMemory, PinnedMemory, Stream, copy,
     copy_from_host, copy_to_host,
 };
+use warpway_cuda_sys::driver_types::{
+    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED,
+    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_LOCATION_TYPE_DEVICE, CUmemAccessDesc,
+    CUmemAllocationProp, CUmemLocation,
+};
 
 use super::{soon, start};
 
@@ -142,6 +147,53 @@ fn pointers_of_others_are_looked_up_and_checked() {
     let error = Foreign::find(&context, address, 1).unwrap_err().to_string();
     assert!(error.contains("has it been freed?"), "{error}");
     drop((pinned, stream, context));
+    assert_eq!(fake.live().total(), 0);
+}
+
+/// As PyTorch makes a segment that can grow: pieces that are mapped side by side.
+#[test]
+fn a_range_of_several_pieces_is_refused_by_that_name() {
+    const PIECE: usize = 2 << 20;
+    let (fake, _, context) = start("devices=1");
+    let entered = context.enter().unwrap();
+    let table = fake.driver();
+    let location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: 0 };
+    let properties = CUmemAllocationProp {
+        type_: CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        location,
+        ..CUmemAllocationProp::default()
+    };
+    let access = CUmemAccessDesc { location, flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    let mut base = 0;
+    // SAFETY: numbers, and structures that live on; addresses are the fake's own.
+    unsafe {
+        assert_eq!(table.cuMemAddressReserve.unwrap()(&raw mut base, 3 * PIECE, 0, 0, 0), 0);
+        for at in [base, base + PIECE as u64] {
+            let mut handle = 0;
+            assert_eq!(table.cuMemCreate.unwrap()(&raw mut handle, PIECE, &raw const properties, 0), 0);
+            assert_eq!(table.cuMemMap.unwrap()(at, PIECE, 0, handle, 0), 0);
+            assert_eq!(table.cuMemRelease.unwrap()(handle), 0);
+        }
+        assert_eq!(table.cuMemSetAccess.unwrap()(base, 2 * PIECE, &raw const access, 1), 0);
+    }
+    let second = Foreign::find(&context, base + PIECE as u64 + 5, 10).unwrap();
+    assert_eq!((second.base, second.bytes), (base + PIECE as u64, PIECE as u64));
+    let error = Foreign::find(&context, base + 5, PIECE as u64).unwrap_err();
+    assert_eq!(error.id(), "mem.invalid");
+    assert!(error.to_string().contains("expandable segments"), "{error}");
+    // Nothing is behind the second one.
+    assert_eq!(
+        Foreign::find(&context, base + PIECE as u64, PIECE as u64 + 1).unwrap_err().id(),
+        "mem.bounds"
+    );
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(table.cuMemUnmap.unwrap()(base, 2 * PIECE), 0);
+        assert_eq!(table.cuMemAddressFree.unwrap()(base, 3 * PIECE), 0);
+    }
+    drop(entered);
+    drop(context);
     assert_eq!(fake.live().total(), 0);
 }
 

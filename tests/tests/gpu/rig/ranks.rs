@@ -9,11 +9,15 @@ use std::time::{Duration, Instant};
 
 use warpway::{Communicator, Config, Context, Result, Timeout};
 
+use super::gpu::under_a_tool;
+
 /// Set in processes that a test has started: `threads`, or a rank's number.
 const ROLE: &str = "GPU_TESTS_ROLE";
 
-/// Until when the processes of a test must have ended.
-const PATIENCE: Duration = Duration::from_secs(80);
+/// How long the processes of a test may take.
+fn patience() -> Duration {
+    Duration::from_secs(if under_a_tool() { 200 } else { 80 })
+}
 
 /// What a test's ranks are started with.
 pub(crate) struct Ranks {
@@ -26,9 +30,10 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
-    /// So many, whose kernels wait ten seconds at most.
+    /// So many, whose kernels wait ten seconds at most, and longer where a tool slows their peers down.
     pub(crate) fn new(count: u32) -> Self {
-        Self { count, device_timeout: Duration::from_secs(10), killed: None }
+        let seconds = if under_a_tool() { 60 } else { 10 };
+        Self { count, device_timeout: Duration::from_secs(seconds), killed: None }
     }
 
     /// The same with another limit.
@@ -109,7 +114,7 @@ fn spawn(role: &str, variables: &[(&str, String)]) -> Child {
 
 /// Waits for processes, and kills `victim` once all have made their mark.
 fn await_all(mut processes: Vec<Child>, victim: Option<u32>) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + patience();
     let (sender, marks) = std::sync::mpsc::channel();
     let readers: Vec<_> = processes.iter_mut().map(|process| read(process, sender.clone())).collect();
     drop(sender);
