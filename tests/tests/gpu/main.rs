@@ -29,6 +29,7 @@ mod ports_gather;
 mod ranks_channels;
 mod ranks_eviction;
 mod ranks_failures;
+mod ranks_images;
 mod ranks_many;
 mod ranks_replay;
 mod rig;

@@ -17,5 +17,5 @@ mod source;
 pub(crate) use buffer::{Buffer, Pinned};
 pub(crate) use control::World;
 pub(crate) use gpu::{Gpu, rounds};
-pub(crate) use ranks::{Ranks, mark};
+pub(crate) use ranks::{Ranks, is_rank, mark};
 pub(crate) use source::Source;

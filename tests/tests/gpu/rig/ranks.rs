@@ -27,18 +27,25 @@ pub(crate) struct Ranks {
     pub(crate) device_timeout: Duration,
     /// This many of them end by themselves; the others are killed once [`mark`] has been called by all.
     pub(crate) killed: Option<u32>,
+    /// What their processes find in the environment besides.
+    pub(crate) variables: Vec<(&'static str, String)>,
 }
 
 impl Ranks {
     /// So many, whose kernels wait ten seconds at most, and longer where a tool slows their peers down.
     pub(crate) fn new(count: u32) -> Self {
         let seconds = if under_a_tool() { 60 } else { 10 };
-        Self { count, device_timeout: Duration::from_secs(seconds), killed: None }
+        Self { count, device_timeout: Duration::from_secs(seconds), killed: None, variables: Vec::new() }
     }
 
     /// The same with another limit.
     pub(crate) fn with_timeout(self, device_timeout: Duration) -> Self {
         Self { device_timeout, ..self }
+    }
+
+    /// The same, whose processes find this in their environment.
+    pub(crate) fn with_variables(self, variables: &[(&'static str, String)]) -> Self {
+        Self { variables: variables.to_vec(), ..self }
     }
 
     /// Rank `victim` is killed when all have called [`mark`], and its end is no failure of the test.
@@ -71,21 +78,24 @@ impl Ranks {
         let job = format!("warpway-gpu-tests-{}", std::process::id());
         let start = |rank: u32| {
             let n = self.count.to_string();
-            spawn(
-                &rank.to_string(),
-                &[
-                    ("WARPWAY_RANK", rank.to_string()),
-                    ("WARPWAY_LOCAL_RANK", rank.to_string()),
-                    ("WARPWAY_WORLD_SIZE", n.clone()),
-                    ("WARPWAY_LOCAL_WORLD_SIZE", n),
-                    ("WARPWAY_JOB_ID", job.clone()),
-                    ("WARPWAY_BOOTSTRAP_TOKEN", job.clone()),
-                    ("WARPWAY_DEVICE_TIMEOUT_MS", self.device_timeout.as_millis().to_string()),
-                ],
-            )
+            let of_rank = [
+                ("WARPWAY_RANK", rank.to_string()),
+                ("WARPWAY_LOCAL_RANK", rank.to_string()),
+                ("WARPWAY_WORLD_SIZE", n.clone()),
+                ("WARPWAY_LOCAL_WORLD_SIZE", n),
+                ("WARPWAY_JOB_ID", job.clone()),
+                ("WARPWAY_BOOTSTRAP_TOKEN", job.clone()),
+                ("WARPWAY_DEVICE_TIMEOUT_MS", self.device_timeout.as_millis().to_string()),
+            ];
+            spawn(&rank.to_string(), &[&of_rank, &*self.variables].concat())
         };
         await_all((0..self.count).map(start).collect(), self.killed);
     }
+}
+
+/// Whether this process is a rank, or that of the ranks, of a test.
+pub(crate) fn is_rank() -> bool {
+    std::env::var_os(ROLE).is_some()
 }
 
 /// The settings of the environment: where driver and compiler are.
