@@ -103,3 +103,13 @@ pub struct Endpoint {
     /// A number unique in the owner's process; pairs the two sides of a TCP connection.
     pub id: u64,
 }
+
+impl Endpoint {
+    /// What an engine makes of `config`, on the device that it has resolved, with nothing to listen at. Owner, host and
+    /// process are filled in by the core.
+    pub fn new(transport: Transport, device: Device, config: &EndpointConfig, id: u64) -> Self {
+        let max_write_queue_size = config.max_write_queue_size;
+        let (owner, host, process, addresses) = (0, 0, 0, Vec::new());
+        Self { owner, transport, device, host, process, max_write_queue_size, addresses, id }
+    }
+}

@@ -164,16 +164,8 @@ impl Engine for HostEngine {
     }
 
     fn endpoint(&self, _context: &EngineContext, config: &EndpointConfig) -> Result<Endpoint> {
-        Ok(Endpoint {
-            owner: 0,
-            transport: Transport::SharedMemory,
-            device: config.device,
-            host: 0,
-            process: 0,
-            max_write_queue_size: config.max_write_queue_size,
-            addresses: Vec::new(),
-            id: self.0.next.fetch_add(1, Ordering::Relaxed),
-        })
+        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
+        Ok(Endpoint::new(Transport::SharedMemory, config.device, config, id))
     }
 
     fn connect(

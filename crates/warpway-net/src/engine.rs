@@ -148,13 +148,10 @@ impl Engine for TcpEngine {
         };
         Ok(Endpoint {
             owner: job.id.rank,
-            transport: Transport::Ethernet,
-            device,
             host: me.map_or(0, |peer| peer.host),
             process: me.map_or(0, |peer| peer.process),
-            max_write_queue_size: config.max_write_queue_size,
             addresses: job.addresses.clone(),
-            id: service.new_endpoint(&job),
+            ..Endpoint::new(Transport::Ethernet, device, config, service.new_endpoint(&job))
         })
     }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use fake_cuda::Fake;
+use warpway::core::bootstrap::NameFilter;
 use warpway::core::config::EngineChoice;
 use warpway::core::gpu::GpuError;
 use warpway::core::semaphore::MemoryDevice2DeviceSemaphore;
@@ -161,4 +162,65 @@ fn an_old_driver_is_named_with_what_is_needed() {
     let error = in_process(1, &Context::new(config(&fake)), ordinal).unwrap_err();
     assert_eq!(error.id(), "unavailable");
     assert!(error.to_string().contains("it supports CUDA 11.8, 12.0 is needed"), "{error}");
+}
+
+/// As PyTorch's tensors: a range in an allocation of another library.
+#[test]
+fn memory_of_other_libraries_travels_by_tcp() {
+    let fake = Fake::open();
+    fake.set("devices=2,peers=none");
+    tensors_by_tcp(&fake);
+}
+
+/// The same in plain allocations, which no other process could open.
+#[test]
+fn memory_that_cannot_be_exported_travels_by_tcp() {
+    let fake = Fake::open();
+    fake.set("devices=2,peers=none,descriptors=no,ipc=no");
+    let refused = in_process(1, &Context::new(config(&fake)), |comm| {
+        let memory = comm.gpu()?.alloc_for::<u8>(8, Transport::Ethernet.into())?;
+        // SAFETY: refused.
+        unsafe { comm.gpu()?.register(memory.address(), 8) }
+    });
+    assert_eq!(refused.unwrap_err().id(), "mem.export");
+    tensors_by_tcp(&fake);
+}
+
+/// From and to the middle of a tensor, in the middle of a segment.
+fn tensors_by_tcp(fake: &Fake) {
+    const SIZE: u64 = 1_000_003;
+    const TENSOR: (u64, u64) = (4099, 700_001);
+    const HALF: u64 = TENSOR.1 / 2;
+    let byte = |rank: u32, at: u64| (at * 31 + at / 251 + u64::from(rank) * 101) as u8;
+    let mut config = config(fake);
+    config.socket_ifname = NameFilter::Exact(vec!["lo".into()]);
+    let ended = in_process(2, &Context::new(config), |comm| {
+        let (me, peer) = (comm.rank(), 1 - comm.rank());
+        let (gpu, by) = (comm.gpu()?, Transport::Ethernet);
+        let segment = gpu.alloc_for::<u8>(SIZE, by.into())?;
+        segment.write(0, &(0..SIZE).map(|at| byte(me, at)).collect::<Vec<_>>())?;
+        // SAFETY: `segment` lives until both ranks have met at the end.
+        let tensor = unsafe { gpu.register_for(segment.address() + TENSOR.0, TENSOR.1, by.into())? };
+        assert_eq!((tensor.size(), tensor.transports()), (TENSOR.1, by.into()));
+        let link = comm.connect_by(peer, by)?;
+        let there = link.exchange_memory(&tensor)?;
+        // The upper half of the peer's tensor from the lower one of this.
+        link.connection().write(&there, HALF + 1, &tensor, 3, HALF - 3)?;
+        link.connection().flush(Deadline::after(Duration::from_secs(30)))?;
+        let beyond = link.connection().write(&there, HALF + 1, &tensor, 0, HALF + 1).unwrap_err();
+        assert_eq!(beyond.id(), "mem.bounds");
+        comm.barrier()?;
+        let first = TENSOR.0 + HALF + 1;
+        let wrong = (0..SIZE).zip(segment.to_vec()?).find(|(at, found)| {
+            let expected = match at.checked_sub(first).filter(|at| *at < HALF - 3) {
+                Some(at) => byte(peer, TENSOR.0 + 3 + at),
+                None => byte(me, *at),
+            };
+            *found != expected
+        });
+        assert_eq!(wrong, None, "rank {me}");
+        comm.barrier()
+    });
+    ended.unwrap();
+    assert_eq!(fake.live().total(), 0, "{:?}", fake.live());
 }

@@ -130,16 +130,8 @@ impl Engine for LocalEngine {
     }
 
     fn endpoint(&self, _context: &EngineContext, config: &EndpointConfig) -> Result<Endpoint> {
-        Ok(Endpoint {
-            owner: 0,
-            transport: config.transport,
-            device: config.device,
-            host: 0,
-            process: 0,
-            max_write_queue_size: config.max_write_queue_size,
-            addresses: Vec::new(),
-            id: self.next_endpoint.fetch_add(1, Ordering::Relaxed),
-        })
+        let id = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
+        Ok(Endpoint::new(config.transport, config.device, config, id))
     }
 
     fn connect(

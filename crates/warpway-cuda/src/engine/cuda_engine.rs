@@ -247,16 +247,8 @@ impl Engine for CudaEngine {
             }
             DeviceKind::Cpu | DeviceKind::Unknown => config.device,
         };
-        Ok(Endpoint {
-            owner: 0,
-            transport: Transport::CudaIpc,
-            device,
-            host: 0,
-            process: 0,
-            max_write_queue_size: config.max_write_queue_size,
-            addresses: Vec::new(),
-            id: self.0.next.fetch_add(1, Ordering::Relaxed),
-        })
+        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
+        Ok(Endpoint::new(Transport::CudaIpc, device, config, id))
     }
 
     fn connect(

@@ -22,12 +22,11 @@ mod turns;
 mod watchdog;
 
 use std::fmt;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use warpway_core::channel::{BaseMemoryChannel, DeviceHandle, MemoryChannel};
 use warpway_core::communicator::Communicator;
-use warpway_core::memory::{Access, Element, MemoryError, Region, RegisteredMemory};
+use warpway_core::memory::{Access, Element, MemoryError, RegisteredMemory};
 use warpway_core::transport::{Device, Transport, TransportFlags};
 use warpway_core::{Deadline, Result, Timeout};
 
@@ -136,9 +135,7 @@ impl Gpu {
     /// # Errors
     /// `mem.invalid` for zero elements, `gpu.driver` if memory is exhausted.
     pub fn alloc<T: Element>(&self, len: u64) -> Result<GpuBuffer<T>> {
-        let memory = self.allocate::<T>(len)?;
-        let registered = self.register_region(memory.region()?)?;
-        Ok(GpuBuffer::new(memory, registered, Arc::clone(&self.0.stream), len))
+        self.alloc_for(len, Transport::CudaIpc.into())
     }
 
     fn allocate<T: Element>(&self, len: u64) -> Result<DeviceMemory> {
@@ -162,12 +159,27 @@ impl Gpu {
     /// # Safety
     /// The memory must stay allocated until the registration, all that was made of it, and the peers' use of it have ended.
     pub unsafe fn register(&self, address: u64, bytes: u64) -> Result<RegisteredMemory> {
-        Foreign::find(&self.0.context, address, bytes)?;
-        let invalid = MemoryError::Invalid { address, size: bytes, why: "the address is null" };
-        let first = NonNull::new(std::ptr::without_provenance_mut(address as usize)).ok_or(invalid)?;
-        // SAFETY: the driver knows the range as device memory (above); the caller keeps it allocated.
-        let region = unsafe { Region::new(first, bytes, self.device(), None, None)? };
-        self.register_region(region)
+        // SAFETY: the caller's.
+        unsafe { self.register_for(address, bytes, Transport::CudaIpc.into()) }
+    }
+
+    /// [`register`](Self::register) for other transports than CudaIpc alone: port channels also reach it by TCP, through
+    /// buffers of the host. For TCP alone it need not be such as other processes can open.
+    ///
+    /// # Errors
+    /// As there; `mem.transport` for one that the communicator does not have.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn register_for(
+        &self,
+        address: u64,
+        bytes: u64,
+        transports: TransportFlags,
+    ) -> Result<RegisteredMemory> {
+        // SAFETY: the caller's.
+        let region = unsafe { Foreign::region(&self.0.context, address, bytes)? };
+        self.0.communicator.register_memory(region, transports, Access::ALL)
     }
 
     /// [`alloc`](Self::alloc) for other transports than CudaIpc alone: port channels also reach it by TCP, through
@@ -179,10 +191,6 @@ impl Gpu {
         let memory = self.allocate::<T>(len)?;
         let registered = self.0.communicator.register_memory(memory.region()?, transports, Access::ALL)?;
         Ok(GpuBuffer::new(memory, registered, Arc::clone(&self.0.stream), len))
-    }
-
-    fn register_region(&self, region: Region) -> Result<RegisteredMemory> {
-        self.0.communicator.register_memory(region, Transport::CudaIpc.into(), Access::ALL)
     }
 
     /// A running service for port channels of kernels. Its handles keep it. Make it, its channels and their handles

@@ -2,10 +2,12 @@
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 use warpway_core::Result;
 use warpway_core::gpu::GpuError;
-use warpway_core::memory::{IPC_HANDLE_BYTES, MemoryError};
+use warpway_core::memory::{IPC_HANDLE_BYTES, MemoryError, Region};
 use warpway_core::transport::Transport;
 use warpway_cuda_sys::driver_types::{
     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEMORYTYPE_DEVICE,
@@ -16,6 +18,7 @@ use warpway_cuda_sys::driver_types::{
 };
 
 use super::mapping::Physical;
+use super::staging::DeviceStaging;
 use crate::context::Context;
 use crate::driver::Driver;
 
@@ -102,6 +105,24 @@ impl Foreign {
         let id = attribute::<u64>(driver, address, CU_POINTER_ATTRIBUTE_BUFFER_ID)?;
         let id = id.ok_or_else(|| invalid("the driver has no number for it"))?;
         Ok(Self { base, bytes, device, id, kind })
+    }
+
+    /// Memory of the context's device that somebody else has allocated, to be registered: `size` bytes at `address`, all
+    /// in one allocation.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    ///
+    /// # Safety
+    /// The memory must stay allocated as long as the region, and what is made of it.
+    pub unsafe fn region(context: &Context, address: u64, size: u64) -> Result<Region> {
+        Self::find(context, address, size)?;
+        let invalid = MemoryError::Invalid { address, size, why: "the address is null" };
+        let first = NonNull::new(std::ptr::without_provenance_mut(address as usize)).ok_or(invalid)?;
+        // SAFETY: the driver knows the range as device memory (above), of which no Rust reference is ever made; the caller
+        // keeps it allocated.
+        let region = unsafe { Region::new(first, size, context.device(), None, None)? };
+        Ok(region.with_staging(Arc::new(DeviceStaging::new(context))))
     }
 
     /// A descriptor of the allocation, for other processes.

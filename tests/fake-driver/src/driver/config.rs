@@ -15,6 +15,8 @@ pub(super) struct Config {
     pub(super) version: i32,
     /// `sms=132`.
     pub(super) multiprocessors: i32,
+    /// `ipc=no`: plain allocations cannot be exported either, as those of a memory pool.
+    pub(super) ipc: bool,
     /// `descriptors=no`: memory cannot be exported.
     pub(super) descriptors: bool,
     /// `fabric=yes`: the attribute says that fabric handles exist. Exports of them still fail.
@@ -42,6 +44,7 @@ impl Default for Config {
             version: 13_000,
             multiprocessors: 132,
             descriptors: true,
+            ipc: true,
             fabric: false,
             words: true,
             multicast: false,
@@ -97,6 +100,7 @@ impl Config {
             "version" => self.version = value.parse().ok()?,
             "sms" => self.multiprocessors = value.parse().ok()?,
             "descriptors" => self.descriptors = yes()?,
+            "ipc" => self.ipc = yes()?,
             "words" => self.words = yes()?,
             "fabric" => self.fabric = yes()?,
             "multicast" => self.multicast = yes()?,

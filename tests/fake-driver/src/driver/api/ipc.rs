@@ -17,7 +17,7 @@ driver_functions! {
         let state = state();
         state.current()?;
         match state.regions.of(pointer) {
-            Some(Region { kind: Kind::Allocation(memory), size, .. }) => put(handle, pack(memory, *size)),
+            Some(Region { kind: Kind::Allocation(memory), size, .. }) if state.config.ipc => put(handle, pack(memory, *size)),
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
     }

@@ -40,7 +40,9 @@ driver_functions! {
             CU_POINTER_ATTRIBUTE_BUFFER_ID => put(data.cast::<u64>(), region.buffer),
             CU_POINTER_ATTRIBUTE_SYNC_MEMOPS | CU_POINTER_ATTRIBUTE_IS_MANAGED => flag(false),
             CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => put(data.cast::<c_int>(), region.device as c_int),
-            CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => flag(matches!(region.kind, Kind::Allocation(_))),
+            CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => {
+                flag(matches!(region.kind, Kind::Allocation(_)) && state.config.ipc)
+            }
             CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => put(data.cast::<u64>(), range.0),
             CU_POINTER_ATTRIBUTE_RANGE_SIZE => put(data.cast::<usize>(), (range.1 - range.0) as usize),
             CU_POINTER_ATTRIBUTE_MAPPED => flag(true),
