@@ -78,7 +78,7 @@ def jobs_of(suite, names, places):
         yield group
     for rule in suite.get("commands", []):
         words = [word.format_map(places) for word in rule["command"].split()]
-        yield [Job(rule["command"], words, rule)]
+        yield [Job(rule.get("name", rule["command"]), words, rule)]
 
 
 def run(job, devices, end):
