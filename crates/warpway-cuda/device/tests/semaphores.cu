@@ -72,7 +72,7 @@ struct Flight {
   u64 rounds;
   u64* elapsed_ns;
   u32 first;  // 1 for the side that begins
-  u32 mode;   // 1 relaxed signal and wait, 2 signal and wait, 3 and 4: 1 and 2 unguarded
+  u32 mode;   // 1 relaxed signal and wait, 2 signal and wait, both guarded; 3 and 4: the same unguarded
 };
 
 /// Ping-pong of one thread on each of two GPUs (or two blocks' worth of launches on one). Grid: 1 block of 1 thread.
@@ -82,10 +82,10 @@ extern "C" __global__ void flight(const Flight p) {
     for (u32 turn = 0; turn < 2; ++turn) {
       const bool sends = (turn == 0) == (p.first != 0);
       if (sends) {
-        if (p.mode == 1) p.semaphore.relaxedSignal();
-        if (p.mode == 2) p.semaphore.signal();
-        if (p.mode == 3) p.semaphore.relaxedSignal<Guard::None>();
-        if (p.mode == 4) p.semaphore.signal<Guard::None>();
+        if (p.mode == 1) p.semaphore.relaxedSignal<Guard::Poison>();
+        if (p.mode == 2) p.semaphore.signal<Guard::Poison>();
+        if (p.mode == 3) p.semaphore.relaxedSignal();
+        if (p.mode == 4) p.semaphore.signal();
       } else {
         if ((p.mode % 2 == 1 ? p.semaphore.relaxedWait() : p.semaphore.wait()) != Status::Ok) return;
       }

@@ -12,6 +12,9 @@ use crate::module::LaunchShape;
 /// Rounds before the clock starts: the second kernel starts later than the first.
 const WARM_UP: u64 = 64;
 
+/// Cycles: more than a test takes.
+const DITHER: u32 = 600;
+
 /// Places in memory of one run.
 const PLACES: u64 = 16;
 
@@ -80,14 +83,20 @@ pub struct Flight {
     pub guarded: bool,
     /// Whether waits are the library's, with abort word and deadline; bare ones only count.
     pub bounded: bool,
+    /// Two loops that wait for each other fall into step, and a few cycles in either of them decide what a message waits
+    /// for the next test. Where two forms of a wait are compared, delays of random length, which are not
+    /// counted, keep them out of step.
+    pub out_of_step: bool,
 }
 
 impl Flight {
-    /// All that there are: guards for signals only.
+    /// All that there are, in step: guards for signals only.
     pub fn all() -> impl Iterator<Item = Self> {
         Message::ALL.into_iter().flat_map(|message| {
             let guards: &[bool] = if message.is_guarded() { &[true, false] } else { &[false] };
-            let both = |&guarded: &bool| [true, false].map(|bounded| Self { message, guarded, bounded });
+            let both = |&guarded: &bool| {
+                [true, false].map(|bounded| Self { message, guarded, bounded, out_of_step: false })
+            };
             guards.iter().flat_map(both).collect::<Vec<_>>()
         })
     }
@@ -131,7 +140,7 @@ impl Pair {
                 rounds,
                 result: here + word::RESULT,
                 begins: u32::from(at == 0),
-                reserved: 0,
+                dither: if flight.out_of_step { DITHER } else { 0 },
             };
             // SAFETY: the kernel's parameters; the words of both sides live as long as the pair.
             unsafe { self.sides[at].launch(&kernel, shape, &(arguments,))? };

@@ -56,7 +56,7 @@ pub(super) struct FlightArguments {
     pub(super) rounds: u64,
     pub(super) result: u64,
     pub(super) begins: u32,
-    pub(super) reserved: u32,
+    pub(super) dither: u32,
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -54,7 +54,7 @@ fn open(settings: &str) -> (Fake, Pair) {
 fn transfers_are_warmed_up_then_gated_then_checked() {
     let (fake, pair) = open("devices=2,peers=all,arch=90,sms=132");
     for (mover, kernel, shared) in [
-        (Mover::ChannelPut { guarded: true }, "channel_put_Guard__Poison_", 0),
+        (Mover::ChannelPut { guarded: false }, "channel_put_Guard__None_", 0),
         (Mover::PlainPull(3), "plain_parts_8_", 0),
         (Mover::BulkPut, "bulk_put", 196_736),
         (Mover::PlainBulk(1), "plain_bulk_32768__6__3_", 196_656),
@@ -138,7 +138,8 @@ fn the_copy_engine_fills_the_destinations_and_nothing_behind_them() {
 #[test]
 fn rounds_that_are_missing_are_counted() {
     let (fake, pair) = open("devices=2,peers=all,arch=90");
-    let flight = |message| Flight { message, guarded: message == Message::Signal, bounded: true };
+    let flight =
+        |message| Flight { message, guarded: false, bounded: true, out_of_step: message == Message::Line };
     assert_eq!(pair.flight(flight(Message::Line), 10).unwrap().wrong, 16 * 2 * 74);
     let times = pair.flight(flight(Message::Signal), 10).unwrap();
     assert_eq!((times.wrong, times.us), (16 * (2 * 74 + 2 * 74), vec![0.0; 16]));
@@ -148,6 +149,10 @@ fn rounds_that_are_missing_are_counted() {
     let flags: Vec<u64> = launches.iter().filter(|launch| launch.device == 0).map(flag).collect();
     let distinct: std::collections::BTreeSet<&u64> = flags.iter().collect();
     assert_eq!((flags.len(), distinct.len(), &flags[..16]), (32, 16, &flags[16..]));
+    let dither =
+        |launch: &fake_cuda::Launch| u32::from_le_bytes(launch.arguments[100..104].try_into().unwrap());
+    let dithers: Vec<u32> = launches.iter().map(dither).collect();
+    assert_eq!((&dithers[..32], &dithers[32..]), (&[600; 32][..], &[0; 32][..]));
     let shapes: Vec<_> = launches.iter().map(|launch| (launch.device, launch.block[0])).collect();
     assert_eq!(shapes.iter().filter(|shape| shape.1 == 8).count(), 32, "a line has eight lanes: {shapes:?}");
 }

@@ -24,9 +24,9 @@ const STAGE_BYTES: u32 = 12 * 16384 + 128;
 /// Who moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mover {
-    /// `MemoryChannel::put`; `guarded` as users call it, else without the look at the poison word.
+    /// `MemoryChannel::put`.
     ChannelPut {
-        /// Whether it looks.
+        /// Whether it looks at the poison word first.
         guarded: bool,
     },
     /// `MemoryChannel::get`.
@@ -69,8 +69,8 @@ impl fmt::Display for Mover {
             write!(f, "plain {what}, {depth} deep, {}", if interleaved { "interleaved" } else { "in parts" })
         };
         match *self {
-            Self::ChannelPut { guarded: true } => f.write_str("channel put"),
-            Self::ChannelPut { guarded: false } => f.write_str("channel put, unguarded"),
+            Self::ChannelPut { guarded: true } => f.write_str("channel put, guarded"),
+            Self::ChannelPut { guarded: false } => f.write_str("channel put"),
             Self::ChannelGet => f.write_str("channel get"),
             Self::PlainPush(form) => plain(f, "stores", form),
             Self::PlainPull(form) => plain(f, "loads", form),

@@ -20,46 +20,51 @@ pub(super) const GUARDED_BYTES: u64 = 64 << 10;
 
 pub(super) fn run(pair: &Pair, arguments: &Arguments, report: &mut Report) {
     report.begin("flight");
-    // Unguarded signals belong to `guard`.
-    let flights: Vec<Flight> =
-        Flight::all().filter(|flight| flight.guarded == flight.message.is_guarded()).collect();
+    // Guarded signals belong to `guard`.
+    let flights: Vec<Flight> = Flight::all().filter(|flight| !flight.guarded).collect();
     let series = measure(pair, arguments.rounds(), &flights);
-    let with = |message: Message, bounded: bool| {
-        let at = flights.iter().position(|f| f.message == message && f.bounded == bounded)?;
-        series.get(at)
-    };
+    let bare = |message: Message| find(&flights, &series, |f| f.message == message && !f.bounded);
     for (flight, own) in flights.iter().zip(&series) {
         let mut figure = Figure::new("flight", "one way", Unit::Microseconds, own);
-        let target = match flight.message {
-            Message::Packet16 | Message::Packet8 => Some(Target::AtMost(PACKET_US)),
-            Message::Signal => Some(Target::AtMost(SIGNAL_US)),
-            _ => None,
-        };
         if flight.bounded {
-            if let Some(target) = target {
-                figure = figure.should_be(target);
+            match flight.message {
+                Message::Packet16 | Message::Packet8 => figure = figure.should_be(Target::AtMost(PACKET_US)),
+                Message::Signal => figure = figure.should_be(Target::AtMost(SIGNAL_US)),
+                _ => {}
             }
-            if let Some(bare) = with(flight.message, false) {
-                // Of flags the library has no waits: what stands here is for comparison only.
-                let is_library = !matches!(
-                    flight.message,
-                    Message::VolatileFlag | Message::RelaxedFlag | Message::ReleasedFlag
-                );
-                figure = figure.against(own, bare, is_library.then_some(Target::AtMost(DEADLINE_RATIO)));
-            }
-        } else {
-            let floor = match flight.message {
-                Message::VolatileFlag => None,
-                Message::Signal => Some(Message::ReleasedFlag),
-                Message::RelaxedSignal => Some(Message::RelaxedFlag),
-                _ => Some(Message::VolatileFlag),
-            };
-            if let Some(floor) = floor.and_then(|floor| with(floor, false)) {
-                figure = figure.against(own, floor, None);
-            }
+        }
+        let floor = match flight.message {
+            Message::VolatileFlag => None,
+            Message::Signal => Some(Message::ReleasedFlag),
+            Message::RelaxedSignal => Some(Message::RelaxedFlag),
+            _ => Some(Message::VolatileFlag),
+        };
+        if let Some(floor) = floor.and_then(bare) {
+            figure = figure.against(own, floor, None);
         }
         report.push(figure);
     }
+    deadlines(pair, arguments, report);
+}
+
+/// The library's waits beside bare ones.
+fn deadlines(pair: &Pair, arguments: &Arguments, report: &mut Report) {
+    let all = Flight::all().filter(|flight| !flight.guarded && has_library_wait(flight.message));
+    let flights: Vec<Flight> = all.map(|flight| Flight { out_of_step: true, ..flight }).collect();
+    let series = measure(pair, arguments.rounds(), &flights);
+    for (flight, own) in flights.iter().zip(&series) {
+        let mut figure = Figure::new("flight", "one way, out of step", Unit::Microseconds, own);
+        let bare = find(&flights, &series, |f| f.message == flight.message && !f.bounded);
+        if let Some(bare) = bare.filter(|_| flight.bounded) {
+            figure = figure.against(own, bare, Some(Target::AtMost(DEADLINE_RATIO)));
+        }
+        report.push(figure);
+    }
+}
+
+/// Of flags the library has no waits: they stand there for comparison.
+fn has_library_wait(message: Message) -> bool {
+    !matches!(message, Message::VolatileFlag | Message::RelaxedFlag | Message::ReleasedFlag)
 }
 
 /// Guarded and unguarded side by side: signals in flight, puts of two sizes.
@@ -96,9 +101,19 @@ pub(super) fn guard(pair: &Pair, arguments: &Arguments, report: &mut Report) -> 
 }
 
 fn pairs<'s>(flights: &'s [Flight], series: &'s [Series]) -> impl Iterator<Item = (&'s Series, &'s Series)> {
-    let find = |wanted: Flight| flights.iter().position(|f| *f == wanted).and_then(|at| series.get(at));
+    let series_of = |wanted: Flight| find(flights, series, |flight| *flight == wanted);
     let guarded = flights.iter().filter(|flight| flight.guarded);
-    guarded.filter_map(move |&flight| Some((find(flight)?, find(Flight { guarded: false, ..flight })?)))
+    guarded.filter_map(move |&flight| {
+        Some((series_of(flight)?, series_of(Flight { guarded: false, ..flight })?))
+    })
+}
+
+fn find<'s>(
+    flights: &[Flight],
+    series: &'s [Series],
+    wanted: impl Fn(&Flight) -> bool,
+) -> Option<&'s Series> {
+    flights.iter().position(wanted).and_then(|at| series.get(at))
 }
 
 fn measure(pair: &Pair, rounds: u32, flights: &[Flight]) -> Vec<Series> {
@@ -108,9 +123,9 @@ fn measure(pair: &Pair, rounds: u32, flights: &[Flight]) -> Vec<Series> {
 }
 
 fn name(flight: Flight) -> String {
-    let unguarded = if flight.message.is_guarded() && !flight.guarded { ", unguarded" } else { "" };
+    let guarded = if flight.guarded { ", guarded" } else { "" };
     let bare = if flight.bounded { "" } else { ", bare wait" };
-    format!("{}{unguarded}{bare}", flight.message)
+    format!("{}{guarded}{bare}", flight.message)
 }
 
 #[cfg(test)]
@@ -127,8 +142,8 @@ mod tests {
         assert_eq!(
             names,
             [
-                ("relaxed signal, wait", "relaxed signal, wait, unguarded"),
-                ("signal, wait", "signal, wait, unguarded")
+                ("relaxed signal, wait, guarded", "relaxed signal, wait"),
+                ("signal, wait, guarded", "signal, wait")
             ]
         );
     }

@@ -13,7 +13,7 @@ const REQUESTS: u64 = 1000;
 pub(super) fn run(pair: &Pair, arguments: &Arguments, report: &mut Report) {
     report.begin("fifo");
     let requests = if arguments.quick { REQUESTS / 4 } else { REQUESTS };
-    let flag = Flight { message: Message::ReleasedFlag, guarded: false, bounded: true };
+    let flag = Flight { message: Message::ReleasedFlag, guarded: false, bounded: true, out_of_step: false };
     let mut contestants = vec![
         Contestant::new("kernel's store until the host sees it", move || Ok(pair.to_host(requests)?.into())),
         Contestant::new("push, the host takes it and answers by a store", move || {

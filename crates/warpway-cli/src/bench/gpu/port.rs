@@ -51,7 +51,7 @@ pub(super) fn run(pair: &Pair, arguments: &Arguments, report: &mut Report) -> an
 fn flight(pair: &Pair, ranks: &Ranks, arguments: &Arguments, report: &mut Report) {
     report.begin("port, 8 bytes");
     let rounds = if arguments.quick { ROUNDS / 4 } else { ROUNDS };
-    let flag = Flight { message: Message::ReleasedFlag, guarded: false, bounded: true };
+    let flag = Flight { message: Message::ReleasedFlag, guarded: false, bounded: true, out_of_step: false };
     let contestants = vec![
         Contestant::new("release-acquire flag over the link", move || {
             Ok(pair.flight(flag, super::flight::ROUNDS)?.into())

@@ -1,9 +1,9 @@
 // How waits end: the control block of a communicator on a device, the error record, and the only spin loop.
 //
 // A wait tests its condition first; where that holds nothing else is read. Every 64 failed tests it looks at the
-// poison word and the clock, every millisecond and at its deadline at the host's abort word. The first failure of a communicator writes the
-// record and sets the poison word; from then on waits return, guarded puts and signals do nothing, and the kernel
-// comes to its end. A communicator that failed stays failed.
+// poison word and the clock, every millisecond and at its deadline at the host's abort word. The first failure of a
+// communicator writes the record and sets the poison word; from then on waits return, guarded puts and signals do
+// nothing, port channels take no requests, and the kernel comes to its end. A communicator that failed stays failed.
 #pragma once
 
 #include "warpway/platform.cuh"
@@ -114,8 +114,17 @@ struct Wait {
   u64 epoch = 0;
 };
 
-/// Whether puts and signals look at the poison word first, which costs one load from the second-level cache. Code that leaves by itself when a wait fails, as compiled plans do, needs no look.
+/// Whether puts and signals look at the poison word first, which costs one load from the second-level cache
+/// (benchmarks/results/gpu_primitives.json, "guard").
 enum class Guard { Poison, None };
+
+/// Code that leaves when a wait fails needs no look, and statuses are `nodiscard` to say so. Where they may be ignored,
+/// puts and signals of a communicator that has failed do nothing.
+#if defined(WARPWAY_MSCCLPP_COMPAT)
+inline constexpr Guard default_guard = Guard::Poison;
+#else
+inline constexpr Guard default_guard = Guard::None;
+#endif
 
 /// False once the communicator has failed.
 template <Guard G = Guard::Poison>
@@ -186,41 +195,32 @@ WARPWAY_DEVICE constexpr bool is_within_device(Kind kind) {
   return kind == Kind::GridBarrier || kind == Kind::DeviceSemaphore;
 }
 
-/// Tests in a row without a look. The count is known, so that a test is little more than its load and branch: what the
-/// loop adds to a test, it adds to every flight.
-template <class Condition>
-WARPWAY_DEVICE bool holds_soon(Condition& condition, u64& observed) {
-  WARPWAY_UNROLL_BY(4)
-  for (u32 test = 0; test < tests_between_looks; ++test) {
+/// A row of tests without a look. Where `tests` is known, a test is little more than its load and branch: what the loop
+/// adds to a test, it adds to every flight.
+template <u32 Unrolled, class Condition>
+WARPWAY_DEVICE bool holds_in_row(Condition& condition, u64& observed, u32 tests) {
+  WARPWAY_UNROLL_BY(Unrolled)
+  for (u32 test = 0; test < tests; ++test) {
     if (condition(observed)) return true;
   }
   return false;
 }
 
-}  // namespace detail
+/// What a long wait remembers from look to look.
+struct Watch {
+  /// Of the first look, which is some tens of microseconds after the first test.
+  u64 start = 0;
+  u64 host_look = 0;
+  /// Aborts that waits within the device let pass.
+  u32 ignored = 0;
 
-/// Spins until `condition(observed)` holds; it sets `observed` to what it saw. The deadline counts from the
-/// first look, some tens of microseconds after the first test, so it is never early.
-template <class Condition, class Group = Alone>
-WARPWAY_DEVICE Status poll_until(const Wait& wait, Condition&& condition, Patience patience = {}, Group group = {}) {
-  u64 observed = 0;
-  Control* const control = wait.site.control;
-  // Of failed tests; negative: out of reach. One test is made in any case.
-  const u64 limit = static_cast<u64>(patience.max_spin);
-  const bool last = detail::is_within_device(wait.kind);
-  u64 start = 0, host_look = 0;
-  u32 ignored = last ? 2 : 0;
-  for (u64 failed = 0;;) {
-    if (limit - failed >= tests_between_looks) {
-      if (detail::holds_soon(condition, observed)) return Status::Ok;
-      failed += tests_between_looks;
-    } else {
-      do {
-        if (condition(observed)) return Status::Ok;
-      } while (failed++ < limit);
-    }
+  /// Whether the wait goes on (`Ok`) or how it ends. `spent`: no more tests are allowed.
+  template <class Group>
+  WARPWAY_DEVICE Status look(const Wait& wait, u64 observed, bool spent, const Group& group) {
+    Control* const control = wait.site.control;
+    const bool last = is_within_device(wait.kind);
     const u64 now = clock_ns();
-    if (start == 0) start = now, host_look = now + ns_between_host_looks;
+    if (start == 0) start = now, host_look = now + ns_between_host_looks, ignored = last ? 2 : 0;
     // Who failed first has written the record.
     const bool poisoned = control != nullptr && load<Scope::Device, Order::Relaxed>(&control->poison) != 0;
     Status verdict = poisoned ? Status::Aborted : Status::Ok;
@@ -228,7 +228,7 @@ WARPWAY_DEVICE Status poll_until(const Wait& wait, Condition&& condition, Patien
     if (!poisoned) {
       u64 deadline = control == nullptr ? WARPWAY_DEFAULT_DEADLINE_NS : control->deadline_ns;
       if (last) deadline += deadline / 4;
-      if (failed > limit || (deadline != 0 && now - start >= deadline)) verdict = Status::Timeout;
+      if (spent || (deadline != 0 && now - start >= deadline)) verdict = Status::Timeout;
       if (control != nullptr && (verdict != Status::Ok || now >= host_look)) {
         host_look = now + ns_between_host_looks;
         if (load<Scope::System, Order::Relaxed>(&control->host->abort_word) != 0 && ignored-- == 0) {
@@ -237,12 +237,42 @@ WARPWAY_DEVICE Status poll_until(const Wait& wait, Condition&& condition, Patien
         }
       }
     }
-    if (group.any(verdict != Status::Ok)) {
-      if (verdict == Status::Ok) return Status::Aborted;
-      if (!poisoned) record_failure(wait.site, code, wait.kind, wait.expected, observed, now - start, wait.epoch);
-      return verdict;
-    }
+    if (!group.any(verdict != Status::Ok)) return Status::Ok;
+    if (verdict == Status::Ok) return Status::Aborted;
+    if (!poisoned) record_failure(wait.site, code, wait.kind, wait.expected, observed, now - start, wait.epoch);
+    return verdict;
+  }
+};
+
+}  // namespace detail
+
+/// Spins until `condition(observed)` holds; it sets `observed` to what it saw. The deadline counts from the
+/// first look, some tens of microseconds after the first test, so it is never early.
+///
+/// The first row of tests stands before everything else: most waits end in it, and there the deadline costs nothing
+/// (benchmarks/results/gpu_primitives.json, "flight").
+template <class Condition, class Group = Alone>
+WARPWAY_DEVICE Status poll_until(const Wait& wait, Condition&& condition, Patience patience = {}, Group group = {}) {
+  u64 observed = 0;
+  // Of failed tests; negative: out of reach. One test is made in any case.
+  const u64 limit = static_cast<u64>(patience.max_spin);
+  u64 failed = tests_between_looks;
+  if (limit >= tests_between_looks) {
+    if (detail::holds_in_row<16>(condition, observed, tests_between_looks)) return Status::Ok;
+  } else {
+    failed = limit + 1;
+    if (detail::holds_in_row<1>(condition, observed, static_cast<u32>(failed))) return Status::Ok;
+  }
+  // What follows is kept short: it stands between the tests above and what the caller does next.
+  detail::Watch watch;
+  for (;;) {
+    const Status verdict = watch.look(wait, observed, failed > limit, group);
+    if (verdict != Status::Ok) return verdict;
     if (patience.pause != 0) pause_ns(patience.pause);
+    const u64 left = limit - failed + 1;
+    const u32 row = left < tests_between_looks ? static_cast<u32>(left) : tests_between_looks;
+    if (detail::holds_in_row<1>(condition, observed, row)) return Status::Ok;
+    failed += row;
   }
 }
 

@@ -68,14 +68,14 @@ struct MemoryDevice2DeviceSemaphore {
   u64* expected;
   Site site;
 
-  /// Adds 1 to the peer's counter after everything that the thread wrote or acquired. Nothing after a failure.
-  template <Guard G = Guard::Poison>
+  /// Adds 1 to the peer's counter after everything that the thread wrote or acquired. Guarded: nothing after a failure.
+  template <Guard G = default_guard>
   WARPWAY_DEVICE void signal() const {
     if (is_running<G>(site)) fetch_add<Scope::System, Order::Release>(remote_inbound, u64{1});
   }
 
   /// The same, ordering nothing.
-  template <Guard G = Guard::Poison>
+  template <Guard G = default_guard>
   WARPWAY_DEVICE void relaxedSignal() const {
     if (is_running<G>(site)) fetch_add<Scope::System, Order::Relaxed>(remote_inbound, u64{1});
   }
@@ -107,7 +107,7 @@ struct SwitchDevice2DeviceSemaphore {
   Site site;
 
   /// Arrives, after everything that the thread wrote or acquired.
-  template <Guard G = Guard::Poison>
+  template <Guard G = default_guard>
   WARPWAY_DEVICE void signal() const {
     if (!usable() || !is_running<G>(site)) return;
     fence<Scope::System>();
@@ -115,7 +115,7 @@ struct SwitchDevice2DeviceSemaphore {
   }
 
   /// The same, ordering nothing.
-  template <Guard G = Guard::Poison>
+  template <Guard G = default_guard>
   WARPWAY_DEVICE void relaxedSignal() const {
     if (usable() && is_running<G>(site)) multicast_add(multicast, u64{1});
   }

@@ -160,11 +160,11 @@ struct SwitchChannel {
     How::template add<count<V>()>(global(pointer), words);
   }
 
-  template <Guard G = Guard::Poison>
+  template <Guard G = default_guard>
   WARPWAY_DEVICE void signal() const {
     semaphore.signal<G>();
   }
-  template <Guard G = Guard::Poison>
+  template <Guard G = default_guard>
   WARPWAY_DEVICE void relaxedSignal() const {
     semaphore.relaxedSignal<G>();
   }
