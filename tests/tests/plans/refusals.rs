@@ -4,10 +4,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use warpway::core::execution::ExecutionError;
-use warpway::core::memory::Access;
+use warpway::core::memory::{Access, RegisteredMemory};
 use warpway::core::transport::Transport;
 use warpway::core::wait::GaveUp;
-use warpway::plan::{Plan, Repairs, testing};
+use warpway::plan::{CollectiveShape, DataSync, Plan, Program, ProgramOptions, Repairs, testing};
 use warpway::{
     BufferView, Communicator, DataType, Error, ErrorCode, PacketFormat, PlanLaunch, Result, in_process,
 };
@@ -276,5 +276,48 @@ fn other_repairs_are_named() {
         for repair in ["an opening handshake", "a flush at its end", "a closing handshake"] {
             assert_eq!(error.matches(repair).count(), 1, "{error}");
         }
+    }
+}
+
+/// What a peer would do with a buffer is compared with what its owner permits, before anything is launched.
+#[test]
+fn buffers_are_used_as_they_are_registered() {
+    let mut p = Program::new(ProgramOptions::new("get", CollectiveShape::test(2, 1, 2))).unwrap();
+    for me in 0..2 {
+        let (channel, output) = (p.memory_channel(me, 1 - me).unwrap(), p.output(me).unwrap());
+        p.signal(channel, 0, DataSync::None).unwrap();
+        p.wait(channel, 0, DataSync::After).unwrap();
+        let theirs = p.input(1 - me).unwrap().whole();
+        p.get(channel, output.chunk(0..=0).unwrap(), theirs, 0).unwrap();
+        p.signal(channel, 0, DataSync::Before).unwrap();
+        p.wait(channel, 0, DataSync::After).unwrap();
+    }
+    let (get, put) = (p.finish().unwrap(), testing::all_gather_put(2).unwrap());
+    let cases = [
+        (get, Access::READ, Access::WRITE, "reads the input, which is not registered for reading"),
+        (put, Access::WRITE, Access::READ, "writes to the output, which is not registered for writing"),
+    ];
+    for (plan, right, wrong, text) in cases {
+        in_process(2, &context(), |comm| {
+            let prepared = comm.prepare_unverified(&plan, &Repairs::default())?;
+            let register = |access| {
+                let buffer = comm.context().host().allocate::<u8>(128)?;
+                let region = buffer.region().cloned().unwrap();
+                comm.core().register_memory(region, Transport::SharedMemory.into(), access)
+            };
+            // What nobody else touches may be registered for anything.
+            let own = register(wrong)?;
+            let launch = |shared: &RegisteredMemory| {
+                let (input, output) = if right == Access::READ { (shared, &own) } else { (&own, shared) };
+                let (input, output) = (BufferView::new(input, 0, 64), BufferView::new(output, 0, 128));
+                prepared.run(&PlanLaunch::new(input, output, DataType::Int32))
+            };
+            let error = launch(&register(wrong)?).unwrap_err();
+            assert_eq!(error.id(), "plan.launch", "{error}");
+            assert!(error.to_string().contains(&format!("rank {} {text}", 1 - comm.rank())), "{error}");
+            launch(&register(right)?)?;
+            comm.barrier()
+        })
+        .unwrap();
     }
 }

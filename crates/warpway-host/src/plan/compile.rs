@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use warpway_core::execution::StepPlace;
+use warpway_core::memory::Access;
 use warpway_plan::verify::FoldRoles;
 use warpway_plan::{
     Action, BufferKind, ChannelType, DataKind, DataOperation, Form, Item, LayoutError, MessageLayout,
@@ -98,13 +99,14 @@ impl Output {
     fn base(&mut self, key: BaseKey) -> u32 {
         let bases = &mut self.program.bases;
         *self.bases.entry(key).or_insert_with(|| {
-            bases.push(Base { key, reach: 0, mapped: false, by_port: false });
+            bases.push(Base { key, reach: 0, access: None, mapped: false, by_port: false });
             bases.len() as u32 - 1
         })
     }
 
-    fn touch(&mut self, base: u32, end: u64, by_port: bool) {
+    fn touch(&mut self, base: u32, end: u64, (access, by_port): (Access, bool)) {
         if let Some(base) = self.program.bases.get_mut(base as usize) {
+            base.access = Some(base.access.map_or(access, |before| before | access));
             base.reach = base.reach.max(end);
             base.mapped |= !by_port;
             base.by_port |= by_port;
@@ -318,9 +320,11 @@ impl Compiler<'_> {
         };
         for (piece, offsets) in pieces.iter() {
             for (number, (operand, offset)) in operands.iter().zip(offsets).enumerate() {
-                let (start, end) = self.memory(*operand, *offset, piece, number >= n_sources)?;
+                let written = number >= n_sources;
+                let (start, end) = self.memory(*operand, *offset, piece, written)?;
                 transfer.offsets.push(start);
-                output.touch(operand.base, end, by_port);
+                let access = if written { Access::WRITE } else { Access::READ };
+                output.touch(operand.base, end, (access, by_port));
             }
         }
         output.pieces = pieces;

@@ -62,6 +62,10 @@ impl Bases {
             let mut address = NonNull::dangling();
             let mut port = None;
             if let Some(Place { memory, offset, id }) = place {
+                // The owner has looked, too; but what it permits is for this side to keep to.
+                if let (false, Some(access)) = (memory.is_local(), base.access) {
+                    memory.require_access("plan", access)?;
+                }
                 if base.mapped {
                     address = memory.pointer("plan", offset, base.reach)?;
                 }

@@ -6,6 +6,7 @@
 use std::sync::Mutex;
 
 use warpway_core::execution::StepPlace;
+use warpway_core::memory::Access;
 use warpway_plan::{BufferKind, Form, Piece, ReduceOp};
 
 use crate::numeric::Tile;
@@ -29,6 +30,8 @@ pub(super) struct Base {
     pub(super) reach: u64,
     /// Some block loads from it or stores to it.
     pub(super) mapped: bool,
+    /// What they do with it; `None` as long as they do nothing.
+    pub(super) access: Option<Access>,
     /// A proxy copies from it or to it.
     pub(super) by_port: bool,
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use warpway_core::execution::ExecutionError;
+use warpway_core::memory::Access;
 use warpway_core::transport::Transport;
 use warpway_core::{Error, Result};
 use warpway_plan::{
@@ -151,8 +152,10 @@ impl Prepared {
     /// Buffers must be memory from their first byte to their last, and peers must be able to map those they touch.
     fn check_memory(&self, launch: &PlanLaunch<'_>) -> Result<()> {
         let PlanLaunch { input, output, .. } = launch;
-        let Roles { input_users, output_users, .. } = &self.roles;
-        for (name, view, users) in [("input", input, input_users), ("output", output, output_users)] {
+        let Roles { input_users, output_users, input_uses, output_uses, .. } = &self.roles;
+        let buffers =
+            [("input", input, input_users, input_uses), ("output", output, output_users, output_uses)];
+        for (name, view, users, uses) in buffers {
             if !view.check()? {
                 return Err(self.usage(format!("the {name} has {} bytes and no memory", view.bytes)));
             }
@@ -167,6 +170,19 @@ impl Prepared {
                 return Err(self.usage(format!(
                     "rank {user} uses the {name}, which is not registered for shared memory: register it for that \
                      transport, too"
+                )));
+            }
+            let needs = [
+                (uses.reader, Access::READ, "reads the", "reading"),
+                (uses.writer, Access::WRITE, "writes to the", "writing"),
+            ];
+            for (user, access, does, what) in needs {
+                let Some(user) = user.filter(|_| view.bytes > 0 && !memory.access().contains(access)) else {
+                    continue;
+                };
+                return Err(self.usage(format!(
+                    "rank {user} {does} {name}, which is not registered for {what} by peers: register it with that \
+                     access, too"
                 )));
             }
         }
