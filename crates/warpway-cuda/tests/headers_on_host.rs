@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 mod host_compiler;
+mod samples;
 
 use std::io::{Read, Write};
 use std::num::NonZeroU32;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::ptr::NonNull;
 
+use samples::{Random, element};
 use warpway_host::{FoldKernel, FoldSource};
 use warpway_plan::{DataType, ReduceOp};
 
@@ -48,50 +50,6 @@ const SIZES: [usize; 15] = [4, 4, 2, 4, 2, 1, 1, 1, 1, 1, 1, 1, 8, 8, 8];
 /// By NCCL's numbers, which the device uses.
 const OPERATORS: [ReduceOp; 5] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::Avg];
 const ELEMENTS: usize = 1 << 16;
-
-/// Numbers without a pattern.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
-
-/// All codes (pairs of codes of bytes), and for wider types infinities, NaN of several payloads, both zeros, subnormal numbers,
-/// numbers near one, and anything.
-fn element(size: usize, source: usize, index: usize, random: &mut Random) -> u64 {
-    const HALVES: [u64; 13] =
-        [0x7c00, 0xfc00, 0x7e01, 0x8000, 0, 1, 0x8001, 0x7f80, 0xff80, 0x7fc1, 0x80, 0x7bff, 0x7f7f];
-    const FLOATS: [u64; 10] = [
-        0x7f80_0000,
-        0xff80_0000,
-        0x7fc0_0001,
-        0xffc0_0001,
-        1 << 31,
-        0,
-        1,
-        0x8000_0001,
-        0x0080_0000,
-        0x7f7f_ffff,
-    ];
-    let drawn = random.next();
-    let pick = (drawn >> 8) as usize;
-    match (size, source, drawn % 4) {
-        (1, 0, _) | (2, 0, _) => index as u64,
-        (1, 1, _) => index as u64 >> 8,
-        (2, _, 0) => HALVES[pick % HALVES.len()],
-        (2, _, 1) => index as u64 ^ (drawn >> 40 & 0x80ff),
-        (4, _, 0) => FLOATS[pick % FLOATS.len()],
-        (4, _, 1) => 0x3f00_0000 + (drawn >> 41),
-        (8, _, 0) => FLOATS[pick % FLOATS.len()] << 32 | (drawn >> 60 & 1),
-        (8, _, 1) => 0x3fe0_0000_0000_0000 + (drawn >> 12),
-        _ => drawn >> 5,
-    }
-}
 
 /// The bits are those of the host engine for every type and operator, one to four sources, inputs and partial results.
 #[test]

@@ -219,6 +219,46 @@ fn a_library_that_is_named_and_is_none() {
     }
 }
 
+/// Multicast is refused where the GPU has none, by whatever call; without a call the header compiles.
+#[test]
+fn multicast_is_refused_where_there_is_none() {
+    let Some(compiler) = nvrtc() else { return };
+    let none = "multicast needs sm_90";
+    let bytes = "multicast of 8-bit floats needs sm_100a or sm_100f";
+    let calls = [
+        ("static_cast<void>(c.wait())", [None, None, None]),
+        ("c.signal()", [Some(none), None, None]),
+        ("c.relaxedSignal()", [Some(none), None, None]),
+        ("c.broadcast(1, f32x4{})", [Some(none), None, None]),
+        ("c.broadcast(1, f64x1{})", [Some(none), None, None]),
+        ("c.broadcast(1, c.reduce<f32x2>(0))", [Some(none), None, None]),
+        (
+            "SwitchChannel::multimemStoreReduce(u32x1{}, static_cast<u32x1*>(c.mcPtr))",
+            [Some(none), None, None],
+        ),
+        ("c.broadcast(1, c.reduce<e4m3x16>(0))", [Some(none), Some(bytes), Some(bytes)]),
+        ("c.broadcast(1, c.reduce<f32x2, void, ReduceOp::Min>(0))", [Some("the switch does not fold"); 3]),
+    ];
+    for (call, expected) in calls {
+        let source = format!(
+            "#include \"warpway/switch_channel.cuh\"\nusing namespace warpway;\n\
+             extern \"C\" __global__ void kernel(SwitchChannel c) {{ {call}; }}\n"
+        );
+        let program = Program::new("call.cu", source).device_headers();
+        for (architecture, expected) in [SM_80, SM_90, SM_100].into_iter().zip(expected) {
+            match (compiler.compile(&program, architecture), expected) {
+                (Ok(_), None) => {}
+                (Err(error), Some(expected)) => {
+                    let said = error.to_string();
+                    assert!(said.contains(expected), "{call} for {architecture}: {said}");
+                }
+                (Ok(_), Some(_)) => panic!("{call} compiles for {architecture}"),
+                (Err(error), None) => panic!("{call} for {architecture}: {error}"),
+            }
+        }
+    }
+}
+
 /// Of `formats.cuh`: each way of conversion and of folding once.
 const FORMATS: [&str; 6] = ["BF16", "E4M3", "E4M3B15", "F16", "F64", "I32"];
 

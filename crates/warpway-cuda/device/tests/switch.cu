@@ -1,4 +1,5 @@
-// Switch channels, sm_90 and multicast hardware. Compiled everywhere such GPUs are targets; run only where there is a switch.
+// Switch channels, sm_90 and multicast hardware. Compiled everywhere such GPUs are targets; run where there is a switch, and by
+// threads of the host on emulated groups (`host/switch_folds.cpp`, which takes the lists and templates from here).
 #include "warpway/switch_channel.cuh"
 
 using namespace warpway;
@@ -25,32 +26,67 @@ __device__ void reduce_and_broadcast(const SwitchCall& p) {
   }
 }
 
-}  // namespace
-
-/// Grid: 1 block per rank, all ranks at once.
-#define SUM(name, ...) \
-  extern "C" __global__ void switch_##name(const SwitchCall p) { reduce_and_broadcast<__VA_ARGS__>(p); }
-SUM(i32x1, i32x1)
-SUM(u32x1_min, u32x1, void, ReduceOp::Min)
-SUM(f32x1, f32x1)
-SUM(f32x2, f32x2)
-SUM(f32x4, f32x4)
-SUM(f16x2, f16x2)
-SUM(f16x4, f16x4)
-SUM(f16x8, f16x8)
-SUM(f16x8_in_type, f16x8, F16)
-SUM(f16x8_max, f16x8, void, ReduceOp::Max)
-SUM(bf16x2, bf16x2)
-SUM(bf16x8, bf16x8)
-SUM(bf16x4_min, bf16x4, void, ReduceOp::Min)
-
-/// Adds its own vector to all members'.
-extern "C" __global__ void switch_store_reduce(const SwitchCall p) {
-  auto* to = static_cast<f32x4*>(p.channel.mcPtr);
+/// Adds its own vectors to all members'.
+template <class V>
+__device__ void add_to_all(const SwitchCall& p) {
+  auto* to = static_cast<V*>(p.channel.mcPtr);
   for (u64 i = threadIdx.x; i < p.count; i += blockDim.x) {
-    SwitchChannel::multimemStoreReduce(reinterpret_cast<const f32x4*>(p.out)[i], to + i);
+    SwitchChannel::multimemStoreReduce(reinterpret_cast<const V*>(p.out)[i], to + i);
   }
 }
-extern "C" __global__ void switch_store_f64(const SwitchCall p) {
-  for (u64 i = threadIdx.x; i < p.count; i += blockDim.x) p.channel.broadcast(i, reinterpret_cast<const f64x1*>(p.out)[i]);
+
+/// Stores its own vectors to all members.
+template <class V>
+__device__ void store_to_all(const SwitchCall& p) {
+  for (u64 i = threadIdx.x; i < p.count; i += blockDim.x) p.channel.broadcast(i, reinterpret_cast<const V*>(p.out)[i]);
 }
+
+}  // namespace
+
+/// All that the switch of sm_90 folds: a name, then vector, accumulator and operator. `more` is passed on.
+#define SWITCH_FOLDS_OF_INTEGERS(FOLD, more, type)                \
+  FOLD(more, type##x1, type##x1)                                  \
+  FOLD(more, type##x1_min, type##x1, void, ReduceOp::Min)         \
+  FOLD(more, type##x1_max, type##x1, void, ReduceOp::Max)
+#define SWITCH_FOLDS_OF_HALVES(FOLD, more, type, Format, n)       \
+  FOLD(more, type##x##n, type##x##n)                              \
+  FOLD(more, type##x##n##_in_type, type##x##n, Format)            \
+  FOLD(more, type##x##n##_min, type##x##n, void, ReduceOp::Min)   \
+  FOLD(more, type##x##n##_max, type##x##n, void, ReduceOp::Max)
+#define SWITCH_FOLDS(FOLD, more)                                  \
+  SWITCH_FOLDS_OF_INTEGERS(FOLD, more, i32)                       \
+  SWITCH_FOLDS_OF_INTEGERS(FOLD, more, u32)                       \
+  FOLD(more, f32x1, f32x1)                                        \
+  FOLD(more, f32x2, f32x2)                                        \
+  FOLD(more, f32x4, f32x4)                                        \
+  SWITCH_FOLDS_OF_HALVES(FOLD, more, f16, F16, 2)                 \
+  SWITCH_FOLDS_OF_HALVES(FOLD, more, f16, F16, 4)                 \
+  SWITCH_FOLDS_OF_HALVES(FOLD, more, f16, F16, 8)                 \
+  SWITCH_FOLDS_OF_HALVES(FOLD, more, bf16, BF16, 2)               \
+  SWITCH_FOLDS_OF_HALVES(FOLD, more, bf16, BF16, 4)               \
+  SWITCH_FOLDS_OF_HALVES(FOLD, more, bf16, BF16, 8)
+/// What it adds to memory, and what else it stores.
+#define SWITCH_ADDS(ADD, more)                                                        \
+  ADD(more, i32x1) ADD(more, u32x1) ADD(more, f32x1) ADD(more, f32x2) ADD(more, f32x4) \
+  ADD(more, f16x2) ADD(more, f16x4) ADD(more, f16x8)                                  \
+  ADD(more, bf16x2) ADD(more, bf16x4) ADD(more, bf16x8)
+#define SWITCH_STORES(STORE, more)                                                       \
+  STORE(more, f64x1) STORE(more, i32x2) STORE(more, i32x4) STORE(more, u32x2)            \
+  STORE(more, u32x4) STORE(more, u8x4) STORE(more, e4m3x4) STORE(more, e4m3x8)           \
+  STORE(more, e4m3x16) STORE(more, e5m2x4) STORE(more, e5m2x8) STORE(more, e5m2x16)
+
+/// Grid: 1 block per rank, all ranks at once.
+#define FOLD(more, name, ...) \
+  extern "C" __global__ void switch_##name(const SwitchCall p) { reduce_and_broadcast<__VA_ARGS__>(p); }
+SWITCH_FOLDS(FOLD, )
+#undef FOLD
+
+#define ADD(more, V) \
+  extern "C" __global__ void switch_add_##V(const SwitchCall p) { add_to_all<V>(p); }
+SWITCH_ADDS(ADD, )
+#undef ADD
+
+#define STORE(more, V) \
+  extern "C" __global__ void switch_store_##V(const SwitchCall p) { store_to_all<V>(p); }
+SWITCH_STORES(STORE, )
+#undef STORE

@@ -1,5 +1,5 @@
-// The stand-in of `platform.cuh` for host compilers: atomics are the compiler's, there are no blocks. It is
-// for tests of what needs no GPU: layouts, conversions, copies, packets, encodings, protocols with the host.
+// The stand-in of `platform.cuh` for host compilers: atomics are the compiler's, blocks are what a test makes of its threads. It
+// is for tests of what needs no GPU: layouts, conversions, copies, packets, encodings, protocols with the host, multicast.
 #pragma once
 
 #include <cstring>
@@ -17,9 +17,11 @@
 
 namespace warpway {
 
-/// What the test says; there is no grid. `host_clock` advances by `host_tick` ns at each look.
-inline u32 host_thread = 0, host_threads = 1, host_block = 0, host_blocks = 1;
-inline u64 host_clock = 0, host_tick = 1000;
+/// What the test says; there is no grid. Each host thread has a place and a clock of its own; `host_clock` advances by
+/// `host_tick` ns at each look.
+inline thread_local u32 host_thread = 0, host_threads = 1, host_block = 0, host_blocks = 1;
+inline thread_local u64 host_clock = 0;
+inline u64 host_tick = 1000;
 
 inline u32 thread_in_block() { return host_thread; }
 inline u32 threads_per_block() { return host_threads; }
@@ -27,8 +29,18 @@ inline u32 block_in_grid() { return host_block; }
 inline u32 blocks_in_grid() { return host_blocks; }
 inline u32 lane() { return host_thread % 32; }
 
-inline void block_barrier() {}
-inline bool block_any(bool value) { return value; }
+/// How the threads of a block meet and vote, if a test has several.
+inline thread_local bool (*host_meet)(bool) = nullptr;
+
+/// What a fence completes, if anything: accesses that an emulation holds back. A block barrier does the same, since a fence of
+/// one thread after it covers what the others did before.
+inline void (*host_fence)() = nullptr;
+
+inline bool block_any(bool value) {
+  if (host_fence != nullptr) host_fence();
+  return host_meet != nullptr ? host_meet(value) : value;
+}
+inline void block_barrier() { block_any(false); }
 inline bool lanes_any(u32, bool value) { return value; }
 inline u32 lanes_read(u32, u32 value, u32) { return value; }
 
@@ -37,7 +49,7 @@ inline void (*host_wait)() = nullptr;
 
 inline u64 clock_ns() {
   if (host_wait != nullptr) host_wait();
-  return host_clock += host_tick;
+  return host_clock += __atomic_load_n(&host_tick, __ATOMIC_RELAXED);
 }
 inline void pause_ns(u32 duration) { host_clock += duration; }
 
@@ -45,6 +57,7 @@ enum class Space { Global, Generic };
 
 template <Scope S, Order O = Order::AcqRel>
 inline void fence() {
+  if (S == Scope::System && host_fence != nullptr) host_fence();
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 template <Scope S, Order O, Space Where = Space::Global, class T>

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "warpway/control.cuh"
+#include "warpway/platform_multimem.cuh"
 
 namespace warpway {
 
@@ -111,13 +112,13 @@ struct SwitchDevice2DeviceSemaphore {
   WARPWAY_DEVICE void signal() const {
     if (!usable() || !is_running<G>(site)) return;
     fence<Scope::System>();
-    multicast_add(multicast, u64{1});
+    multimem_add(multicast, u64{1});
   }
 
   /// The same, ordering nothing.
   template <Guard G = default_guard>
   WARPWAY_DEVICE void relaxedSignal() const {
-    if (usable() && is_running<G>(site)) multicast_add(multicast, u64{1});
+    if (usable() && is_running<G>(site)) multimem_add(multicast, u64{1});
   }
 
   /// Waits for the arrival of all ranks.
@@ -148,16 +149,6 @@ struct SwitchDevice2DeviceSemaphore {
     if (multicast != nullptr) return true;
     refuse(site, Code::Misuse, 1, 0);
     return false;
-  }
-
-  /// A template, so that only code that signals must be compiled for a GPU that can.
-  template <class T>
-  WARPWAY_DEVICE static void multicast_add(T* address, T value) {
-    static_assert(sizeof(T) == 8 && (WARPWAY_ARCH == 0 || WARPWAY_ARCH >= 900), "multicast needs sm_90");
-#if WARPWAY_ARCH >= 900
-    asm volatile("multimem.red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(address)), "l"(value)
-                 : "memory");
-#endif
   }
 };
 

@@ -3,8 +3,9 @@
 // sm_90 and multicast hardware; code that calls a method does not compile for less. All accesses are relaxed at
 // system scope and volatile in the compiler's sense: inputs are published by an ordered group or channel barrier
 // before, results after. Vectors are naturally aligned, 4, 8 or 16 bytes. The order of a reduction is the hardware's.
-// f16 and bf16 are summed in float, unless `AccumT` is their own format; 8-bit floats (sm_100a) in float, unless
-// `AccumT` is F16. What the switch cannot do does not compile; another operator never takes its place.
+// Sums are in the widest accumulator that the switch has, unless `AccumT` is the type itself: f16 and bf16 in float, 8-bit floats
+// (sm_100a) in half. What the switch cannot do does not compile; another operator never takes its place.
+// Builds with WARPWAY_DEVICE_CHECKS check range and alignment.
 #pragma once
 
 #include "warpway/semaphores.cuh"
@@ -14,90 +15,45 @@ namespace warpway {
 
 namespace detail {
 
-template <class T>
-inline constexpr bool has_multicast = sizeof(T) != 0 && (WARPWAY_ARCH == 0 || WARPWAY_ARCH >= 900);
-
-/// How the switch folds a format. Specialised for what it can do.
+/// How the switch folds a format; specialised for what it can do. `AccumT` is void for the widest accumulator that there is.
 template <class Format, class AccumT, ReduceOp Op>
 struct Multimem {
-  static constexpr bool loads = false;
+  static constexpr bool folds = false;
   static constexpr bool adds = false;
 };
+template <SwitchFold Fold, SwitchWord Word>
+struct MultimemBy {
+  static constexpr bool folds = true;
+  static constexpr SwitchFold fold = Fold;
+  static constexpr SwitchWord word = Word;
+  /// Whether words of memory can be added to.
+  static constexpr bool adds = Word != SwitchWord::E4M3x4 && Word != SwitchWord::E5M2x4;
+  /// Words of one instruction.
+  static constexpr u32 most = Word == SwitchWord::S32 || Word == SwitchWord::U32 ? 1 : 4;
+};
 
-/// One instruction for 1, 2 or 4 words; `kind` is operator and accumulator, `type` that of a word.
-#define WARPWAY_LOAD_REDUCE(kind, type)                                                                          \
-  template <u32 Words>                                                                                           \
-  WARPWAY_DEVICE static void load(u64 at, u32* w) {                                                              \
-    if constexpr (Words == 1) {                                                                                  \
-      asm volatile("multimem.ld_reduce.relaxed.sys.global." kind "." type " %0, [%1];"                           \
-                   : "=r"(w[0]) : "l"(at) : "memory");                                                           \
-    } else if constexpr (Words == 2) {                                                                           \
-      asm volatile("multimem.ld_reduce.relaxed.sys.global." kind ".v2." type " {%0, %1}, [%2];"                  \
-                   : "=r"(w[0]), "=r"(w[1]) : "l"(at) : "memory");                                               \
-    } else {                                                                                                     \
-      asm volatile("multimem.ld_reduce.relaxed.sys.global." kind ".v4." type " {%0, %1, %2, %3}, [%4];"          \
-                   : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(at) : "memory");                       \
-    }                                                                                                            \
-  }
-#define WARPWAY_STORE_REDUCE(type)                                                                               \
-  template <u32 Words>                                                                                           \
-  WARPWAY_DEVICE static void add(u64 at, const u32* w) {                                                         \
-    if constexpr (Words == 1) {                                                                                  \
-      asm volatile("multimem.red.relaxed.sys.global.add." type " [%0], %1;" ::"l"(at), "r"(w[0]) : "memory");    \
-    } else if constexpr (Words == 2) {                                                                           \
-      asm volatile("multimem.red.relaxed.sys.global.add.v2." type " [%0], {%1, %2};"                             \
-                   ::"l"(at), "r"(w[0]), "r"(w[1]) : "memory");                                                  \
-    } else {                                                                                                     \
-      asm volatile("multimem.red.relaxed.sys.global.add.v4." type " [%0], {%1, %2, %3, %4};"                     \
-                   ::"l"(at), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");                            \
-    }                                                                                                            \
-  }
-#define WARPWAY_ONE_WORD(kind, type)                                                                             \
-  template <u32 Words>                                                                                           \
-  WARPWAY_DEVICE static void load(u64 at, u32* w) {                                                              \
-    static_assert(Words == 1, "the switch folds integers one by one");                                           \
-    asm volatile("multimem.ld_reduce.relaxed.sys.global." kind "." type " %0, [%1];"                             \
-                 : "=r"(w[0]) : "l"(at) : "memory");                                                             \
-  }
-#define WARPWAY_ADD_ONE_WORD(type)                                                                               \
-  template <u32 Words>                                                                                           \
-  WARPWAY_DEVICE static void add(u64 at, const u32* w) {                                                         \
-    static_assert(Words == 1, "the switch folds integers one by one");                                           \
-    asm volatile("multimem.red.relaxed.sys.global.add." type " [%0], %1;" ::"l"(at), "r"(w[0]) : "memory");      \
-  }
-#define WARPWAY_MULTIMEM(Format, AccumT, Op, Adds, ...)       \
-  template <>                                                 \
-  struct Multimem<Format, AccumT, ReduceOp::Op> {             \
-    static constexpr bool loads = true;                       \
-    static constexpr bool adds = Adds;                        \
-    __VA_ARGS__                                               \
-  };
-
-WARPWAY_MULTIMEM(I32, void, Sum, true, WARPWAY_ONE_WORD("add", "s32") WARPWAY_ADD_ONE_WORD("s32"))
-WARPWAY_MULTIMEM(I32, void, Min, false, WARPWAY_ONE_WORD("min", "s32"))
-WARPWAY_MULTIMEM(I32, void, Max, false, WARPWAY_ONE_WORD("max", "s32"))
-WARPWAY_MULTIMEM(U32, void, Sum, true, WARPWAY_ONE_WORD("add", "u32") WARPWAY_ADD_ONE_WORD("u32"))
-WARPWAY_MULTIMEM(U32, void, Min, false, WARPWAY_ONE_WORD("min", "u32"))
-WARPWAY_MULTIMEM(U32, void, Max, false, WARPWAY_ONE_WORD("max", "u32"))
-WARPWAY_MULTIMEM(F32, void, Sum, true, WARPWAY_LOAD_REDUCE("add", "f32") WARPWAY_STORE_REDUCE("f32"))
-WARPWAY_MULTIMEM(F16, void, Sum, true, WARPWAY_LOAD_REDUCE("add.acc::f32", "f16x2") WARPWAY_STORE_REDUCE("f16x2"))
-WARPWAY_MULTIMEM(F16, F16, Sum, true, WARPWAY_LOAD_REDUCE("add", "f16x2") WARPWAY_STORE_REDUCE("f16x2"))
-WARPWAY_MULTIMEM(F16, void, Min, false, WARPWAY_LOAD_REDUCE("min", "f16x2"))
-WARPWAY_MULTIMEM(F16, void, Max, false, WARPWAY_LOAD_REDUCE("max", "f16x2"))
-WARPWAY_MULTIMEM(BF16, void, Sum, true, WARPWAY_LOAD_REDUCE("add.acc::f32", "bf16x2") WARPWAY_STORE_REDUCE("bf16x2"))
-WARPWAY_MULTIMEM(BF16, BF16, Sum, true, WARPWAY_LOAD_REDUCE("add", "bf16x2") WARPWAY_STORE_REDUCE("bf16x2"))
-WARPWAY_MULTIMEM(BF16, void, Min, false, WARPWAY_LOAD_REDUCE("min", "bf16x2"))
-WARPWAY_MULTIMEM(BF16, void, Max, false, WARPWAY_LOAD_REDUCE("max", "bf16x2"))
-WARPWAY_MULTIMEM(E4M3, void, Sum, false, WARPWAY_LOAD_REDUCE("add", "e4m3x4"))
-WARPWAY_MULTIMEM(E4M3, F16, Sum, false, WARPWAY_LOAD_REDUCE("add.acc::f16", "e4m3x4"))
-WARPWAY_MULTIMEM(E5M2, void, Sum, false, WARPWAY_LOAD_REDUCE("add", "e5m2x4"))
-WARPWAY_MULTIMEM(E5M2, F16, Sum, false, WARPWAY_LOAD_REDUCE("add.acc::f16", "e5m2x4"))
-
+#define WARPWAY_MULTIMEM(Format, AccumT, Op, fold, word) \
+  template <>                                            \
+  struct Multimem<Format, AccumT, ReduceOp::Op> : MultimemBy<SwitchFold::fold, SwitchWord::word> {};
+#define WARPWAY_MULTIMEM_ALL(Format, word, widest)     \
+  WARPWAY_MULTIMEM(Format, void, Sum, widest, word)    \
+  WARPWAY_MULTIMEM(Format, void, Min, Min, word)       \
+  WARPWAY_MULTIMEM(Format, void, Max, Max, word)
+WARPWAY_MULTIMEM_ALL(I32, S32, Add)
+WARPWAY_MULTIMEM_ALL(U32, U32, Add)
+WARPWAY_MULTIMEM(F32, void, Sum, Add, F32)
+WARPWAY_MULTIMEM_ALL(F16, F16x2, AddInFloat)
+WARPWAY_MULTIMEM(F16, F16, Sum, Add, F16x2)
+WARPWAY_MULTIMEM_ALL(BF16, BF16x2, AddInFloat)
+WARPWAY_MULTIMEM(BF16, BF16, Sum, Add, BF16x2)
+WARPWAY_MULTIMEM_ALL(E4M3, E4M3x4, AddInHalf)
+WARPWAY_MULTIMEM(E4M3, F16, Sum, AddInHalf, E4M3x4)
+WARPWAY_MULTIMEM(E4M3, E4M3, Sum, Add, E4M3x4)
+WARPWAY_MULTIMEM_ALL(E5M2, E5M2x4, AddInHalf)
+WARPWAY_MULTIMEM(E5M2, F16, Sum, AddInHalf, E5M2x4)
+WARPWAY_MULTIMEM(E5M2, E5M2, Sum, Add, E5M2x4)
+#undef WARPWAY_MULTIMEM_ALL
 #undef WARPWAY_MULTIMEM
-#undef WARPWAY_ADD_ONE_WORD
-#undef WARPWAY_ONE_WORD
-#undef WARPWAY_STORE_REDUCE
-#undef WARPWAY_LOAD_REDUCE
 
 }  // namespace detail
 
@@ -124,40 +80,36 @@ struct SwitchChannel {
   template <class V, class AccumT = void, ReduceOp Op = ReduceOp::Sum>
   WARPWAY_DEVICE static V multimemLoadReduce(const V* pointer) {
     using How = detail::Multimem<typename V::Format, AccumT, Op>;
-    static_assert(detail::has_multicast<V>, "multicast needs sm_90");
-    static_assert(How::loads, "the switch does not fold this type so: fold the peers' memory instead");
-    u32 words[4];
-    How::template load<count<V>()>(global(pointer), words);
-    return from_words<V>(words);
+    static_assert(How::folds, "the switch does not fold this type so: fold the peers' memory instead");
+    if constexpr (How::folds) {
+      static_assert(count<V>() <= How::most, "the switch folds integers one by one");
+      u32 words[4];
+      multimem_load<How::fold, How::word, count<V>()>(pointer, words);
+      return from_words<V>(words);
+    }
   }
   /// As `broadcast`, at a multicast address.
   template <class V>
   WARPWAY_DEVICE static void multimemStore(const V& value, V* pointer) {
-    static_assert(detail::has_multicast<V>, "multicast needs sm_90");
-    const u64 at = global(pointer);
-    if constexpr (count<V>() == 1) {
-      asm volatile("multimem.st.relaxed.sys.global.b32 [%0], %1;" ::"l"(at), "r"(value.word(0)) : "memory");
-    } else if constexpr (V::Size == 1) {
-      const u64 both = u64{value.word(1)} << 32 | value.word(0);
-      asm volatile("multimem.st.relaxed.sys.global.b64 [%0], %1;" ::"l"(at), "l"(both) : "memory");
-    } else if constexpr (count<V>() == 2) {
-      asm volatile("multimem.st.relaxed.sys.global.v2.f32 [%0], {%1, %2};" ::"l"(at), "r"(value.word(0)),
-                   "r"(value.word(1)) : "memory");
+    if constexpr (V::bytes == 8 && V::Size == 1) {
+      multimem_store_element(pointer, value);
     } else {
-      asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(value.word(0)),
-                   "r"(value.word(1)), "r"(value.word(2)), "r"(value.word(3)) : "memory");
+      u32 words[4];
+      to_words(value, words);
+      multimem_store<count<V>()>(pointer, words);
     }
   }
-  /// Adds to all members, each element atomically.
+  /// Adds to all members, each element atomically and rounded to its type.
   template <class V>
   WARPWAY_DEVICE static void multimemStoreReduce(const V& value, V* pointer) {
     using How = detail::Multimem<typename V::Format, void, ReduceOp::Sum>;
-    static_assert(detail::has_multicast<V>, "multicast needs sm_90");
     static_assert(How::adds, "the switch does not add this type");
-    u32 words[4];
-    WARPWAY_UNROLL
-    for (u32 w = 0; w < count<V>(); ++w) words[w] = value.word(w);
-    How::template add<count<V>()>(global(pointer), words);
+    if constexpr (How::adds) {
+      static_assert(count<V>() <= How::most, "the switch adds integers one by one");
+      u32 words[4];
+      to_words(value, words);
+      multimem_add<How::word, count<V>()>(pointer, words);
+    }
   }
 
   template <Guard G = default_guard>
@@ -178,8 +130,9 @@ struct SwitchChannel {
     return V::n_words;
   }
   template <class V>
-  WARPWAY_DEVICE static u64 global(const V* pointer) {
-    return static_cast<u64>(__cvta_generic_to_global(pointer));
+  WARPWAY_DEVICE static void to_words(const V& value, u32* words) {
+    WARPWAY_UNROLL
+    for (u32 w = 0; w < count<V>(); ++w) words[w] = value.word(w);
   }
   template <class V>
   WARPWAY_DEVICE static V from_words(const u32* words) {
@@ -194,6 +147,11 @@ struct SwitchChannel {
 #if defined(WARPWAY_DEVICE_CHECKS)
     if (i >= bytes / sizeof(V)) {
       refuse(semaphore.site, Code::Misuse, bytes / sizeof(V), i);
+      return false;
+    }
+    const u64 misaligned = reinterpret_cast<u64>(mcPtr) % sizeof(V);
+    if (misaligned != 0) {
+      refuse(semaphore.site, Code::Alignment, sizeof(V), misaligned);
       return false;
     }
 #else
