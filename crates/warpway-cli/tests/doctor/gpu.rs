@@ -109,6 +109,39 @@ fn what_devices_lack_is_shown() {
     assert_eq!(status(&report, "GPU 2 exports"), "ok", "CUDA IPC is left");
 }
 
+/// Nothing of Warpway can call a function that makes multicast objects.
+#[test]
+fn multicast_is_shown_and_not_tried() {
+    let symbols = Driver::REQUIRED.iter().chain(Driver::OPTIONAL);
+    assert_eq!(symbols.filter(|symbol| symbol.contains("Multicast")).count(), 0);
+
+    let (_, report, _) = Machine::new("devices=2").run();
+    assert_eq!(status(&report, "switch channels"), "ok");
+    assert!(value(&report, "switch channels").ends_with("; GPUs with multicast: none"));
+
+    let machine = || Machine::new("devices=2,multicast=yes");
+    let (code, report, said) = machine().run();
+    assert_eq!((code, said.as_str(), status(&report, "switch channels")), (0, "", "ok"));
+    assert_eq!(
+        value(&report, "switch channels"),
+        "not available: it is off (WARPWAY_ENABLE_MULTICAST=0), and no engine of this version has it; \
+         GPUs with multicast: 0 and 1"
+    );
+    assert_eq!(report["gpu"]["devices"][0]["multicast_hardware"], true);
+
+    let (code, report, said) = machine().with("WARPWAY_ENABLE_MULTICAST", "1").run();
+    assert_eq!((code, said.as_str(), status(&report, "switch channels")), (0, "", "warn"));
+    assert!(
+        value(&report, "switch channels").contains("WARPWAY_ENABLE_MULTICAST=1 allows it, but no engine")
+    );
+    assert!(value(&report, "variables").contains("WARPWAY_ENABLE_MULTICAST has no effect"));
+
+    let forbidden = machine().with("WARPWAY_ENABLE_MULTICAST", "1").with("WARPWAY_FORCE_DISABLE_NVLS", "1");
+    let (_, report, _) = forbidden.run();
+    assert_eq!(status(&report, "switch channels"), "ok");
+    assert!(value(&report, "switch channels").contains("WARPWAY_FORCE_DISABLE_NVLS forbids it"));
+}
+
 #[test]
 fn drivers_that_cannot_be_used_are_warnings_unless_they_are_wanted() {
     let cases = [

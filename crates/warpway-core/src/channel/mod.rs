@@ -15,4 +15,4 @@ pub use handle::{DeviceHandle, Liveness, MemoryChannelHandle, SemaphoreHandle};
 pub use memory::{BaseMemoryChannel, DEVICE_TIMEOUT, MemoryChannel};
 pub use port::{BasePortChannel, PortChannel, PortCopy};
 pub use port_handle::{BasePortChannelHandle, PortChannelHandle};
-pub use switch::{NvlsConnection, SwitchChannel, check_bindable, connect_nvls_collective};
+pub use switch::{NvlsConnection, SwitchChannel, check_bindable, check_multicast, connect_nvls_collective};

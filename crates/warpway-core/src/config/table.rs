@@ -226,7 +226,7 @@ settings! {
     "WARPWAY_CUDAIPC_USE_DEFAULT_STREAM" cudaipc_use_default_stream: bool = false, "0",
         ["MSCCLPP_CUDAIPC_USE_DEFAULT_STREAM" => boolean], boolean, DEFAULT_STREAM, "copies of GPU connections go to the default stream";
     "WARPWAY_ENABLE_MULTICAST" enable_multicast: bool = false, "0", [], boolean, SWITCH,
-        "switch channels and multicast objects exist; FORCE_DISABLE_NVLS wins";
+        "switch channels and multicast objects may be made; FORCE_DISABLE_NVLS wins";
     "WARPWAY_FORCE_DISABLE_NVLS" force_disable_nvls: bool = false, "0",
         ["MSCCLPP_FORCE_DISABLE_NVLS" => boolean], boolean, SWITCH, "never use multicast in the switch";
     "WARPWAY_FORCE_DISABLE_GDR" force_disable_gdr: bool = false, "0",

@@ -9,7 +9,7 @@ use crate::doctor::report::{Area, Status, bytes};
 
 #[derive(Debug, Serialize)]
 pub(super) struct DeviceJson {
-    ordinal: i32,
+    pub(super) ordinal: i32,
     name: String,
     uuid: String,
     pci: String,
@@ -22,7 +22,7 @@ pub(super) struct DeviceJson {
     free_bytes: Option<u64>,
     shared_memory_per_block_bytes: u64,
     /// The hardware has multicast. Nothing was tried.
-    multicast_hardware: bool,
+    pub(super) multicast_hardware: bool,
     /// What was tried; unknown if no context could be made.
     exports: Option<ExportsJson>,
 }

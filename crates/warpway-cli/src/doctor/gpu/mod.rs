@@ -11,9 +11,11 @@ mod links;
 
 use serde::Serialize;
 use warpway::{Config, Environment};
+use warpway_core::Unavailable;
+use warpway_core::channel::check_multicast;
 use warpway_cuda::Context;
 
-use super::report::Report;
+use super::report::{Area, Report, Status};
 
 /// What was found, as data; the member `gpu` of `--json`.
 #[derive(Debug, Default, Serialize)]
@@ -45,9 +47,26 @@ pub(super) fn check(report: &mut Report, config: &Config, environment: &Environm
     if let Some(driver) = driver::check(&mut area, &mut gpus, config) {
         contexts = devices::check(&mut area, &mut gpus, &driver);
         links::check(&mut area, &mut gpus, &driver, &contexts);
+        multicast(&mut area, &gpus, config);
     }
     jit::check(report, &mut gpus, &contexts, config, environment);
     gpus
+}
+
+/// What the hardware says it has, and whether it may be used. Nothing is tried.
+fn multicast(area: &mut Area<'_>, gpus: &Gpus, config: &Config) {
+    let able =
+        list(gpus.devices.iter().filter(|device| device.multicast_hardware).map(|device| device.ordinal));
+    let Err(Unavailable { why, .. }) = check_multicast(config) else {
+        return area.ok("switch channels", format!("allowed; GPUs with multicast: {able}"));
+    };
+    let wanted = config.enable_multicast && !config.force_disable_nvls;
+    area.add(
+        "switch channels",
+        Status::warn_if(wanted),
+        format!("not available: {why}; GPUs with multicast: {able}"),
+        if wanted { "unset WARPWAY_ENABLE_MULTICAST; memory channels reach each peer's memory" } else { "" },
+    );
 }
 
 /// `0 and 1`, `0, 1 and 2`: the ordinals of devices.
