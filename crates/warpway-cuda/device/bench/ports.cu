@@ -12,7 +12,8 @@ WARPWAY_DEVICE u64 flight_word(u64 round, u64 begins) { return round << 1 | begi
 
 /// Grid: 1 thread on each side. A put of 8 bytes with its signal goes there and back, `warm_up` times and then `rounds` times.
 /// `result`: words that were wrong, rounds completed, ns and cycles of all rounds that count, then cycles of each. Cycles, since
-/// the clock that tells ns may go in steps that are too long for one round.
+/// the clock that tells ns may go in steps that are too long for one round. Rounds use two words in turns: the peer writes one
+/// again after it has had the next round's, so what has come is looked at when that is no part of the way any more.
 extern "C" __global__ void port_flight(PortChannel channel, u64* source, const u64* received, u64 warm_up, u64 rounds,
                                        u64 begins, u64* result) {
   u64 wrong = 0, begin_ns = 0, begin = 0;
@@ -22,13 +23,13 @@ extern "C" __global__ void port_flight(PortChannel channel, u64* source, const u
       begin = clock64();
     }
     const u64 start = clock64();
+    const u64 word = round & 1;
     if (begins == 0 && channel.wait() != Status::Ok) return;
-    if (begins == 0) wrong += load<Scope::System, Order::Relaxed>(received) != flight_word(round, 1);
-    *source = flight_word(round, begins);
-    if (channel.putWithSignal(0, sizeof(u64)) == no_position) return;
+    source[word] = flight_word(round, begins);
+    if (channel.putWithSignal(sizeof(u64) * word, sizeof(u64)) == no_position) return;
     if (begins != 0 && channel.wait() != Status::Ok) return;
     const u64 cycles = clock64() - start;
-    if (begins != 0) wrong += load<Scope::System, Order::Relaxed>(received) != flight_word(round, 0);
+    wrong += load<Scope::System, Order::Relaxed>(received + word) != flight_word(round, 1 - begins);
     if (round > warm_up) result[3 + round - warm_up] = cycles;
     result[1] = round;
   }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use warpway_core::channel::{DeviceHandle, PortChannel};
+use warpway_core::memory::MemoryError;
 use warpway_core::{Deadline, Result};
 
 use super::pair::{CANARIES, Times};
@@ -87,13 +88,18 @@ impl PortEnd {
     /// of each round.
     ///
     /// # Errors
-    /// What a kernel has given up on, `gpu.driver`, `gpu.timeout`.
+    /// `mem.bounds` for buffers of less than two words; what a kernel has given up on, `gpu.driver`, `gpu.timeout`.
     pub fn flight(&self, rounds: u64, begins: bool) -> Result<Times> {
         let rounds = rounds.clamp(1, Self::MOST_ROUNDS);
+        // Two words in turns.
+        let (size, limit) = (16, self.source.bytes().min(self.received.bytes()));
+        if limit < size {
+            return Err(MemoryError::OutOfBounds { operation: "port flight", offset: 0, size, limit }.into());
+        }
         self.result.write(0, &[0; FLIGHT_HEAD as usize])?;
         let (source, received) = (&self.source, &self.received);
         let arguments = (&self.channel, source, received, WARM_UP, rounds, u64::from(begins), &self.result);
-        // SAFETY: the kernel's parameters; both buffers have at least a word, the result one for each round.
+        // SAFETY: the kernel's parameters; both buffers have at least two words, the result one for each round.
         unsafe { self.gpu.launch(&self.flight, ONE_THREAD, arguments, &self.stream)? };
         self.synchronize()?;
         let mut result = vec![0; (FLIGHT_HEAD + rounds) as usize];

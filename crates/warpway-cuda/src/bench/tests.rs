@@ -200,11 +200,11 @@ fn gpus_that_do_not_reach_each_other_are_refused() {
 const PORT_WORDS: u64 = 1000;
 
 /// A rank's port channel to itself.
-fn port_end(comm: &Communicator, gpu: &Gpu) -> (PortEnd, GpuBuffer<u64>) {
+fn port_end(comm: &Communicator, gpu: &Gpu, words: u64) -> (PortEnd, GpuBuffer<u64>) {
     let endpoint = EndpointConfig { transport: Transport::CudaIpc, ..EndpointConfig::default() };
     let connection = comm.connect(endpoint, 0, 0).unwrap().wait(patience()).unwrap();
     let ports = gpu.port_service(&PortConfig::default()).unwrap();
-    let [source, received] = [0, 1].map(|_| gpu.alloc::<u64>(PORT_WORDS).unwrap());
+    let [source, received] = [0, 1].map(|_| gpu.alloc::<u64>(words).unwrap());
     let service = ports.service();
     let semaphore = service.build_and_add_semaphore(comm, &connection, patience()).unwrap();
     let [destination, from] = [&received, &source].map(|buffer| service.add_memory(buffer.memory()).unwrap());
@@ -225,7 +225,8 @@ fn ends_of_port_channels_count_what_is_missing_and_stay_in_their_buffers() {
     let timeout = Timeout::after(Duration::from_secs(5));
     let gpu =
         Gpu::new(&comm, &engine.context().unwrap(), &for_fake_driver(parameter_bytes), timeout).unwrap();
-    let (end, received) = port_end(&comm, &gpu);
+    let (end, received) = port_end(&comm, &gpu, PORT_WORDS);
+    assert_eq!(port_end(&comm, &gpu, 1).0.flight(10, true).unwrap_err().id(), "mem.bounds");
     fake.launches();
 
     let times = end.flight(10, true).unwrap();
