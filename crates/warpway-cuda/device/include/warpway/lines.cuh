@@ -1,8 +1,8 @@
 // 128-byte lines: 120 bytes of data and an 8-byte flag, written by one store instruction of eight lanes.
 //
 // The exception to the rule of packets: a line relies on all its 128 bytes arriving together. That holds for stores of a
-// warp over NVLink from sm_80 on and is tested when a communicator starts; never send lines through a port
-// channel or over PCIe. Twice the efficiency of `LL16` (94 % instead of 50 % of the link carries data).
+// warp over NVLink from sm_80 on (`device/tests/litmus.cu`). Nothing tests it when a communicator starts: never send lines
+// through a port channel or over PCIe. Twice the efficiency of `LL16` (94 % instead of 50 % of the link carries data).
 //
 // Collective in groups of eight: the number of threads is a multiple of 8, and the eight threads 8k to 8k + 7 are eight
 // adjacent lanes of a warp from a multiple of 8 on. Flag 0 means "never written".

@@ -1,6 +1,6 @@
 // Packets: data that carries its own flag, so that one store both brings and announces it.
 //
-// A packet orders nothing but itself. `Ll16` and `Ll8` rely only on aligned 8 bytes arriving whole. A slot needs
+// A packet orders nothing but itself. `LL16` and `LL8` rely only on aligned 8 bytes arriving whole. A slot needs
 // another flag at each reuse (see `epoch.cuh`); flag 0 means "never written". Packet buffers are aligned to a packet and
 // hold nothing else; data may lie anywhere and have any number of bytes: the last packet is padded with zeros, and
 // unpacking stores the valid bytes only. After a failure of the communicator reads return zeros.

@@ -47,6 +47,9 @@ struct BasePortChannel {
     return complete(request(trigger_data | trigger_flag | trigger_sync, dst_id, dst_offset, src_id, src_offset, size),
                     max_spin);
   }
+  WARPWAY_NODISCARD WARPWAY_DEVICE Status putWithSignalAndFlush(u32 dst_id, u32 src_id, u64 offset, u64 size) const {
+    return putWithSignalAndFlush(dst_id, offset, src_id, offset, size);
+  }
 
   /// Returns when everything pushed before on the connection is complete, whatever is pushed later.
   WARPWAY_NODISCARD WARPWAY_DEVICE Status flush(i64 max_spin = -1) const {

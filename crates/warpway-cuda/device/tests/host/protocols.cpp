@@ -254,6 +254,22 @@ void requests_lie_as_the_proxy_expects() {
   }
 }
 
+/// The forms with one offset push what those with two would.
+void one_offset_stands_for_both() {
+  World w;
+  alignas(64) u64 slots[32] = {};
+  u64 head = 0, tail = 0, cached = 0, done = 4;
+  const BasePortChannel channel{3, 0, {}, Fifo{slots, &head, &tail, &cached, 4, w.site()}, &done};
+  CHECK(channel.put(5, 6, 40, 8) == 0 && channel.putWithSignal(5, 6, 40, 8) == 1);
+  CHECK(channel.putWithSignalAndFlush(5, 6, 40, 8) == Status::Ok && head == 3);
+  for (u64 i = 0; i < 3; ++i) {
+    constexpr u64 commit = u64{1} << 63;
+    const u64 kind = i == 0 ? 1 : i == 1 ? 3 : 7;
+    const u64 words[8] = {40, commit | 3 << 8 | kind, 40, commit | 5, 8, commit | 6, 0, commit};
+    CHECK(std::memcmp(slots + 8 * i, words, 64) == 0);
+  }
+}
+
 void flags_follow_epochs() {
   for (u64 value : {u64{0}, u64{1}, u64{0xfffffffe}, u64{0xffffffff}, u64{1} << 32, ~u64{0}, u64{0xfffffffeffffffff}}) {
     CHECK((Epoch{value}.flag() == value % 0xffffffff + 1 && Epoch{value}.parity() == value % 2));
@@ -281,6 +297,7 @@ int main() {
   a_bound_counts_failed_tests();
   semaphores_wait_and_fail();
   requests_lie_as_the_proxy_expects();
+  one_offset_stands_for_both();
   flags_follow_epochs();
   vectors_hold_words_and_clip();
 }
