@@ -8,7 +8,6 @@ mod samples;
 
 use std::io::{Read, Write};
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::ptr::NonNull;
 
@@ -16,17 +15,22 @@ use samples::{Random, element};
 use warpway_host::{FoldKernel, FoldSource};
 use warpway_plan::{DataType, ReduceOp};
 
-/// A program of `device/tests/host`; `None` without a compiler.
-fn build(name: &str) -> Option<PathBuf> {
-    host_compiler::compile(name, &["-O1"])
+/// `device/tests/host/protocols.cpp`, which says itself what is wrong.
+fn protocols(options: &[&str]) {
+    let Some(program) = host_compiler::compile("protocols", &[&["-O1"], options].concat()) else { return };
+    let output = Command::new(&program).output().unwrap();
+    std::fs::remove_file(program).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]
 fn protocols_of_one_thread() {
-    let Some(program) = build("protocols") else { return };
-    let output = Command::new(&program).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    std::fs::remove_file(program).unwrap();
+    protocols(&[]);
+}
+
+#[test]
+fn protocols_of_one_thread_with_checks() {
+    protocols(&["-DWARPWAY_DEVICE_CHECKS"]);
 }
 
 const TYPES: [DataType; 15] = [
@@ -54,7 +58,7 @@ const ELEMENTS: usize = 1 << 16;
 /// The bits are those of the host engine for every type and operator, one to four sources, inputs and partial results.
 #[test]
 fn folds_give_the_bits_of_the_host_engine() {
-    let Some(program) = build("folds") else { return };
+    let Some(program) = host_compiler::compile("folds", &["-O1"]) else { return };
     let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut calls, mut results) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let mut random = Random(88_172_645_463_325_252);

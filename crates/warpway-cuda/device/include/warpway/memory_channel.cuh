@@ -133,8 +133,10 @@ struct MemoryChannel {
   /// Always true without WARPWAY_DEVICE_CHECKS.
   WARPWAY_DEVICE bool in_range(u64 offset, u64 bytes, u64 size) const {
 #if defined(WARPWAY_DEVICE_CHECKS)
-    if (liveness != nullptr && *liveness != generation) {
-      refuse(semaphore.site, Code::StaleHandle, generation, *liveness);
+    // Anew each time: it may change while the kernel runs.
+    const u64 alive = liveness != nullptr ? load<Scope::System, Order::Relaxed>(liveness) : generation;
+    if (alive != generation) {
+      refuse(semaphore.site, Code::StaleHandle, generation, alive);
       return false;
     }
     if (offset > size || bytes > size - offset) {

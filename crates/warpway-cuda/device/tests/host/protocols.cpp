@@ -254,6 +254,39 @@ void requests_lie_as_the_proxy_expects() {
   }
 }
 
+#if defined(WARPWAY_DEVICE_CHECKS)
+/// Ranges that end beyond their memory, or begin there, and handles whose channel is gone: nothing is moved.
+void checked_channels_refuse() {
+  alignas(16) u8 remote[80], local[80], arrived[160];
+  u64 counters[3] = {}, alive = 4;
+  const auto channel = [&](World& w) {
+    return MemoryChannel{{&counters[0], &counters[1], &counters[2], w.site()}, remote, 64, local, 48, arrived, 128, &alive, 4};
+  };
+  for (u32 call = 0; call < 8; ++call) {
+    std::memset(remote, 1, 80), std::memset(local, 2, 80), std::memset(arrived, 0, 160);
+    alive = call == 7 ? 5 : 4;
+    World w;
+    const MemoryChannel c = channel(w);
+    u64 size = 0, end = 0;
+    if (call == 0) c.put(60, 0, 5, 0, 1), size = 64, end = 65;
+    if (call == 1) c.put(0, 48, 1, 0, 1), size = 48, end = 49;
+    if (call == 2) c.get(41, 0, 8, 0, 1), size = 48, end = 49;
+    if (call == 3) c.get(0, 65, 0, 0, 1), size = 64, end = 65;
+    if (call == 4) c.putPackets(16, 0, 25, 0, 1, 9), size = 64, end = 80;
+    if (call == 5) { CHECK(c.unpackPackets(u64{0}, u64{112}, u64{9}, 0u, 1u, 9u) == Status::Aborted); size = 128, end = 144; }
+    if (call == 6) { CHECK(c.unpackPacket<LL8>(16, 9) == 0); size = 128, end = 136; }
+    if (call == 7) c.put(0, 8, 0, 1);
+    CHECK(call == 7 ? w.failed(Code::StaleHandle, Kind::Call, 4, 5) : w.failed(Code::Misuse, Kind::Call, size, end));
+    for (u32 i = 0; i < 80; ++i) CHECK(remote[i] == 1 && local[i] == 2);
+  }
+  alive = 4;
+  World w;
+  channel(w).put(16, 0, 48, 0, 1);
+  channel(w).putPackets(0, 40, 8, 0, 1, 9);
+  CHECK(w.control.poison == 0 && remote[16] == 2 && remote[63] == 2 && remote[64] == 1 && remote[4] == 9);
+}
+#endif
+
 /// The forms with one offset push what those with two would.
 void one_offset_stands_for_both() {
   World w;
@@ -298,6 +331,9 @@ int main() {
   semaphores_wait_and_fail();
   requests_lie_as_the_proxy_expects();
   one_offset_stands_for_both();
+#if defined(WARPWAY_DEVICE_CHECKS)
+  checked_channels_refuse();
+#endif
   flags_follow_epochs();
   vectors_hold_words_and_clip();
 }
