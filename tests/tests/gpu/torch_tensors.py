@@ -123,7 +123,7 @@ class Pair:
                 wanted = [mine, canaries]
                 if way == GET:
                     there = pattern(n, 5 + peer + 10 * turn)
-                    mine[origin:origin + size] = there[target:target + size]
+                    mine[target:target + size] = there[origin:origin + size]
                 else:
                     there = pattern(n, peer + 10 * turn)
                     canaries[target:target + size] = there[origin:origin + size]
