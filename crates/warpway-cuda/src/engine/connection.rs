@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod turn;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +13,8 @@ use warpway_core::connection::{ConnectionError, Position, Put, RawConnection, Sp
 use warpway_core::deadline::Deadline;
 use warpway_core::gpu::GpuError;
 use warpway_core::health::Health;
-use warpway_core::memory::RegisteredMemory;
 use warpway_core::trace::Operation;
-use warpway_core::transport::{DeviceKind, Transport};
+use warpway_core::transport::Transport;
 use warpway_core::{Error, Result};
 
 use super::devices::Shared;
@@ -22,9 +22,10 @@ use super::queue::{Kept, Next, Queue};
 use super::word_adder::AdderKernel;
 use super::word_writer::{WordForm, WordWriter};
 use crate::capture::RelaxedCapture;
-use crate::context::{Entered, lock};
+use crate::context::lock;
 use crate::memory::PinnedMemory;
 use crate::stream::Stream;
+use turn::{CheckedCopy, CheckedWord, Turn};
 
 /// Operations in flight where nothing else is asked for.
 const QUEUE: u64 = 1024;
@@ -106,15 +107,15 @@ impl CudaConnection {
         (operation, count): (Operation, u64),
         released: &mut Vec<(u64, Kept)>,
     ) -> Result<MutexGuard<'_, Queue>> {
+        let mut queue = lock(&self.queue);
+        queue.check()?;
+        // The word alone is enough while there is room; not even the time is asked for then.
+        if queue.posted() - line.reached() + count <= self.limit {
+            return Ok(queue);
+        }
         let mut pause = Pause::default();
         let give_up = Deadline::after(FULL);
         loop {
-            let mut queue = lock(&self.queue);
-            queue.check()?;
-            // The word alone is enough while there is room.
-            if queue.posted() - line.reached() + count <= self.limit {
-                return Ok(queue);
-            }
             let done = self.advance(line, &mut queue, released)?;
             if queue.posted() - done + count <= self.limit {
                 return Ok(queue);
@@ -126,6 +127,7 @@ impl CudaConnection {
                 return Err(self.error(operation, why).into());
             }
             pause.wait();
+            queue = lock(&self.queue);
         }
     }
 
@@ -172,101 +174,10 @@ impl CudaConnection {
         self.device.adder.kernel(&self.device.context)
     }
 
-    /// What a write is to copy, once it has been looked at.
-    fn copy<'m>(&self, put: Put<'m>) -> Result<Copy<'m>> {
-        const NAME: &str = "write";
-        let Put { destination, source, size } = put;
-        let to = destination.memory.address(NAME, destination.offset, size)?;
-        let from = source.memory.address(NAME, source.offset, size)?;
-        if to < from + size && from < to + size {
-            return Err(ConnectionError::Refused {
-                peer: self.peer,
-                transport: Transport::CudaIpc,
-                operation: Operation::Write,
-                why: format!("the {size} bytes at source and destination overlap"),
-            }
-            .into());
-        }
-        Ok(Copy { to, from, size, destination: destination.memory, source: source.memory })
-    }
-
     /// Writes a word in stream order.
     fn word(&self, operation: Operation, destination: Span<'_>, value: u64) -> Result<Position> {
-        let word = Word::new(destination, value)?;
+        let word = CheckedWord::new(destination, value)?;
         self.post(operation, 1, |turn| turn.write(operation, word))
-    }
-}
-
-/// A copy whose ranges have been checked, and do not overlap.
-struct Copy<'m> {
-    to: u64,
-    from: u64,
-    size: u64,
-    destination: &'m RegisteredMemory,
-    source: &'m RegisteredMemory,
-}
-
-/// A word whose place has been checked.
-struct Word<'m> {
-    address: u64,
-    value: u64,
-    memory: &'m RegisteredMemory,
-}
-
-impl<'m> Word<'m> {
-    fn new(place: Span<'m>, value: u64) -> Result<Self> {
-        let Span { memory, offset } = place;
-        Ok(Self { address: memory.address("word", offset, 8)?, value, memory })
-    }
-}
-
-/// Whoever posts: has the queue to itself, with room, and the context entered.
-struct Turn<'c> {
-    connection: &'c CudaConnection,
-    line: &'c Line,
-    queue: &'c mut Queue,
-    entered: Entered<'c>,
-}
-
-impl Turn<'_> {
-    fn copy(&mut self, copy: &Copy<'_>) -> Result<()> {
-        let Copy { to, from, size, .. } = *copy;
-        if size > 0 {
-            let stream = &self.line.stream;
-            // SAFETY: both ranges lie in memories that are kept until the stream has come there, and are disjoint.
-            let copied = unsafe {
-                if on_gpu(copy.source) {
-                    self.entered.copy(stream, to, from, size)
-                } else {
-                    self.entered.copy_from_pageable(stream, to, from, size)
-                }
-            };
-            copied.map_err(|error| self.broken(Operation::Write, &error.into()))?;
-        }
-        self.queue.post(Kept::Memories(copy.destination.clone(), Some(copy.source.clone())));
-        Ok(())
-    }
-
-    fn write(&mut self, operation: Operation, word: Word<'_>) -> Result<()> {
-        let number = self.queue.next_word();
-        let into = (&self.entered, &self.line.stream);
-        // SAFETY: an aligned word of a memory (the core has checked it) that is kept until the stream has come there.
-        let written = unsafe { self.line.writer.write(into, number, word.address, word.value) };
-        written.map_err(|error| self.broken(operation, &error))?;
-        self.queue.post(Kept::Memories(word.memory.clone(), None));
-        Ok(())
-    }
-
-    fn add(&mut self, adder: &AdderKernel, word: &Word<'_>) -> Result<()> {
-        // SAFETY: as in `write`.
-        let added = unsafe { adder.add(&self.line.stream, word.address, word.value.cast_signed()) };
-        added.map_err(|error| self.broken(Operation::AtomicAdd, &error))?;
-        self.queue.post(Kept::Memories(word.memory.clone(), None));
-        Ok(())
-    }
-
-    fn broken(&mut self, operation: Operation, error: &Error) -> Error {
-        self.connection.broken(self.queue, operation, error)
     }
 }
 
@@ -283,13 +194,13 @@ impl Line {
 
 impl RawConnection for CudaConnection {
     fn write(&self, destination: Span<'_>, source: Span<'_>, size: u64) -> Result<Position> {
-        let copy = self.copy(Put { destination, source, size })?;
+        let copy = CheckedCopy::new(Put { destination, source, size }, self.peer)?;
         self.post(Operation::Write, 1, |turn| turn.copy(&copy))
     }
 
     fn write_and_raise(&self, put: Put<'_>, token: Span<'_>, value: u64) -> Result<Position> {
-        let copy = self.copy(put)?;
-        let word = Word::new(token, value)?;
+        let copy = CheckedCopy::new(put, self.peer)?;
+        let word = CheckedWord::new(token, value)?;
         if self.limit < 2 {
             self.post(Operation::Write, 1, |turn| turn.copy(&copy))?;
             return self.post(Operation::AtomicAdd, 1, |turn| turn.write(Operation::AtomicAdd, word));
@@ -305,7 +216,7 @@ impl RawConnection for CudaConnection {
     }
 
     fn add(&self, destination: Span<'_>, delta: i64) -> Result<Position> {
-        let word = Word::new(destination, delta.cast_unsigned())?;
+        let word = CheckedWord::new(destination, delta.cast_unsigned())?;
         // First of all: where it cannot be made this addition fails, and the connection goes on.
         let adder = self.prepared_adder()?;
         self.post(Operation::AtomicAdd, 1, |turn| turn.add(&adder, &word))
@@ -408,10 +319,6 @@ impl Drop for CudaConnection {
             Ok(()) | Err(_) => drop((queue, line)),
         }
     }
-}
-
-fn on_gpu(memory: &RegisteredMemory) -> bool {
-    memory.region().is_some_and(|region| region.device().kind == DeviceKind::Gpu)
 }
 
 /// Between two looks: polls for as long as a short copy takes, then gives the processor away.

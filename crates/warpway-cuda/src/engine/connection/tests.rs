@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use fake_cuda::Fake;
 use warpway_core::config::{Config, Environment};
-use warpway_core::memory::Region;
+use warpway_core::memory::{Region, RegisteredMemory};
 
 use super::*;
 use crate::capture::leave_captures_alone;
