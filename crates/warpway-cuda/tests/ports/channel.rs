@@ -8,6 +8,7 @@ use warpway_core::communicator::Communicator;
 use warpway_core::config::{Config, Environment};
 use warpway_core::endpoint::EndpointConfig;
 use warpway_core::engine::Engine;
+use warpway_core::fifo::{Trigger, TriggerKind};
 use warpway_core::memory::{Access, RegisteredMemory, TokenMemory};
 use warpway_core::testing::LocalJob;
 use warpway_core::transport::Transport;
@@ -15,7 +16,7 @@ use warpway_cuda::jit::Compiler;
 use warpway_cuda::{CudaEngine, DeviceChoice, DeviceMemory, Devices, PortConfig, PortService};
 
 use crate::producer::{KernelChannel, Producer};
-use crate::soon;
+use crate::{eventually, soon};
 
 const SIZE: u64 = 1 << 20;
 
@@ -142,6 +143,33 @@ fn data_arrives_before_its_signal() {
         assert!(!deadline.expired(), "{:?}", fake.live());
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
+}
+
+/// A memory whose id is removed goes when the requests that named it are done, though nobody flushes or asks for more.
+#[test]
+fn what_requests_have_used_goes_while_nothing_comes() {
+    let Some(producer) = Producer::load() else { return };
+    let fake = Fake::open();
+    fake.set("devices=2");
+    let ranks = ranks(&fake, &producer);
+    let Rank { kernel, ports, mine, comm, .. } = &ranks[0];
+    let fifo = producer.fifo(&fake, &ports.fifo_handle(0));
+    let before = fake.live();
+    let memory = DeviceMemory::allocate(mine.context(), SIZE, &[]).unwrap();
+    let region = memory.region().unwrap();
+    let registered = comm.register_memory(region, Transport::CudaIpc.into(), Access::ALL).unwrap();
+    let source = ports.service().add_memory(&registered).unwrap();
+    let channel = kernel.channel();
+    let semaphore = channel.base().semaphore_id();
+    let kind = TriggerKind::DATA | TriggerKind::FLAG;
+    let mut trigger = Trigger::new(kind, semaphore);
+    (trigger.destination, trigger.source, trigger.size) = (channel.destination_id(), source, SIZE);
+    let position = fifo.push(trigger);
+    assert_eq!(fifo.sync(position), 0);
+    assert_eq!(ranks[1].kernel.wait(), 0);
+    ports.service().remove_memory(source).unwrap();
+    drop((memory, registered));
+    eventually("the memory is freed", || fake.live() == before);
 }
 
 /// A range that the handle permits and the memory does not have: the flush fails, the error names rank, peer and sizes.
