@@ -9,7 +9,6 @@
 #endif
 
 using namespace warpway;
-static_assert(default_guard == Guard::None, "statuses are nodiscard here");
 
 struct Stuck {
   Control* control;
@@ -77,7 +76,7 @@ __device__ Status stuck_wait(const Stuck& p, const Site& site) {
 }  // namespace
 
 /// Any grid of multiples of 32 threads, at most 64 in all for a flush. All threads wait for what never comes. Then, with the communicator failed, all of
-/// them wait again, put and signal under guard: nothing of that may do anything.
+/// them wait again, put and signal: nothing of that may do anything.
 extern "C" __global__ void stuck(const Stuck p) {
   const Site site{p.control, p.peer, p.object};
   if (threadIdx.x == 0 && blockIdx.x == 0) {
@@ -92,9 +91,9 @@ extern "C" __global__ void stuck(const Stuck p) {
   channel.semaphore = MemoryDevice2DeviceSemaphore{p.zeros + 3, p.zeros + 32, p.zeros + 5, site};
   channel.dst = p.zeros + 32, channel.dst_bytes = 128;
   channel.src = p.status, channel.src_bytes = 4;
-  channel.put<16, true, Guard::Poison>(8, 0, 4, threadIdx.x, blockDim.x);
-  channel.putPackets<LL16, Guard::Poison>(16, 0, 4, threadIdx.x, blockDim.x, 1);
-  if (threadIdx.x == 0) channel.signal<Guard::Poison>(), channel.relaxedSignal<Guard::Poison>();
+  channel.put(8, 0, 4, threadIdx.x, blockDim.x);
+  channel.putPackets(16, 0, 4, threadIdx.x, blockDim.x, 1);
+  if (threadIdx.x == 0) channel.signal(), channel.relaxedSignal();
   block_barrier();
   u64 seen = 0;
   for (u32 i = 32; i < 48; ++i) seen |= p.zeros[i];

@@ -82,10 +82,10 @@ extern "C" __global__ void flight(const Flight p) {
     for (u32 turn = 0; turn < 2; ++turn) {
       const bool sends = (turn == 0) == (p.first != 0);
       if (sends) {
-        if (p.mode == 1) p.semaphore.relaxedSignal<Guard::Poison>();
-        if (p.mode == 2) p.semaphore.signal<Guard::Poison>();
-        if (p.mode == 3) p.semaphore.relaxedSignal();
-        if (p.mode == 4) p.semaphore.signal();
+        if (p.mode == 1) p.semaphore.relaxedSignal();
+        if (p.mode == 2) p.semaphore.signal();
+        if (p.mode == 3) p.semaphore.relaxedSignal<Guard::None>();
+        if (p.mode == 4) p.semaphore.signal<Guard::None>();
       } else {
         if ((p.mode % 2 == 1 ? p.semaphore.relaxedWait() : p.semaphore.wait()) != Status::Ok) return;
       }

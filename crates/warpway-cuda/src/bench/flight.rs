@@ -16,7 +16,7 @@ const WARM_UP: u64 = 64;
 const DITHER: u32 = 600;
 
 /// Places in memory of one run.
-const PLACES: u64 = 16;
+const PLACES: u64 = 64;
 
 /// What crosses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

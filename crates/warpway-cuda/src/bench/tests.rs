@@ -140,21 +140,21 @@ fn rounds_that_are_missing_are_counted() {
     let (fake, pair) = open("devices=2,peers=all,arch=90");
     let flight =
         |message| Flight { message, guarded: false, bounded: true, out_of_step: message == Message::Line };
-    assert_eq!(pair.flight(flight(Message::Line), 10).unwrap().wrong, 16 * 2 * 74);
+    assert_eq!(pair.flight(flight(Message::Line), 10).unwrap().wrong, 64 * 2 * 74);
     let times = pair.flight(flight(Message::Signal), 10).unwrap();
-    assert_eq!((times.wrong, times.us), (16 * (2 * 74 + 2 * 74), vec![0.0; 16]));
+    assert_eq!((times.wrong, times.us), (64 * (2 * 74 + 2 * 74), vec![0.0; 64]));
     let launches = fake.launches();
     // The flag is the sixth word of the arguments: a place of its own each time, the same for both kinds.
     let flag = |launch: &fake_cuda::Launch| u64::from_le_bytes(launch.arguments[40..48].try_into().unwrap());
     let flags: Vec<u64> = launches.iter().filter(|launch| launch.device == 0).map(flag).collect();
     let distinct: std::collections::BTreeSet<&u64> = flags.iter().collect();
-    assert_eq!((flags.len(), distinct.len(), &flags[..16]), (32, 16, &flags[16..]));
+    assert_eq!((flags.len(), distinct.len(), &flags[..64]), (128, 64, &flags[64..]));
     let dither =
         |launch: &fake_cuda::Launch| u32::from_le_bytes(launch.arguments[100..104].try_into().unwrap());
     let dithers: Vec<u32> = launches.iter().map(dither).collect();
-    assert_eq!((&dithers[..32], &dithers[32..]), (&[600; 32][..], &[0; 32][..]));
+    assert_eq!((&dithers[..128], &dithers[128..]), (&[600; 128][..], &[0; 128][..]));
     let shapes: Vec<_> = launches.iter().map(|launch| (launch.device, launch.block[0])).collect();
-    assert_eq!(shapes.iter().filter(|shape| shape.1 == 8).count(), 32, "a line has eight lanes: {shapes:?}");
+    assert_eq!(shapes.iter().filter(|shape| shape.1 == 8).count(), 128, "a line has eight lanes: {shapes:?}");
 }
 
 #[test]

@@ -69,8 +69,8 @@ impl fmt::Display for Mover {
             write!(f, "plain {what}, {depth} deep, {}", if interleaved { "interleaved" } else { "in parts" })
         };
         match *self {
-            Self::ChannelPut { guarded: true } => f.write_str("channel put, guarded"),
-            Self::ChannelPut { guarded: false } => f.write_str("channel put"),
+            Self::ChannelPut { guarded: true } => f.write_str("channel put"),
+            Self::ChannelPut { guarded: false } => f.write_str("channel put, unguarded"),
             Self::ChannelGet => f.write_str("channel get"),
             Self::PlainPush(form) => plain(f, "stores", form),
             Self::PlainPull(form) => plain(f, "loads", form),

@@ -78,7 +78,7 @@ fn measure(
 /// The contestant first, then the forms of its floor.
 fn movers(what: What) -> Vec<Mover> {
     match what {
-        What::Put => [Mover::ChannelPut { guarded: false }]
+        What::Put => [Mover::ChannelPut { guarded: true }]
             .into_iter()
             .chain((0..Mover::FLOORS).map(Mover::PlainPush))
             .collect(),
@@ -134,7 +134,7 @@ fn figures(
         if is_floor(entry) {
             return figure;
         }
-        let few = entry.blocks <= FEW_BLOCKS && entry.mover == (Mover::ChannelPut { guarded: false });
+        let few = entry.blocks <= FEW_BLOCKS && entry.mover == (Mover::ChannelPut { guarded: true });
         let target = match entry.mover {
             Mover::ChannelPut { .. } if few => None,
             Mover::ChannelPut { .. } | Mover::BulkPut => Some(Target::AtLeast(0.98)),

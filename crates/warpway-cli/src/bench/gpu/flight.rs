@@ -20,8 +20,7 @@ pub(super) const GUARDED_BYTES: u64 = 64 << 10;
 
 pub(super) fn run(pair: &Pair, arguments: &Arguments, report: &mut Report) {
     report.begin("flight");
-    // Guarded signals belong to `guard`.
-    let flights: Vec<Flight> = Flight::all().filter(|flight| !flight.guarded).collect();
+    let flights: Vec<Flight> = Flight::all().filter(|flight| flight.bounded || !flight.guarded).collect();
     let series = measure(pair, arguments.rounds(), &flights);
     let bare = |message: Message| find(&flights, &series, |f| f.message == message && !f.bounded);
     for (flight, own) in flights.iter().zip(&series) {
@@ -123,9 +122,9 @@ fn measure(pair: &Pair, rounds: u32, flights: &[Flight]) -> Vec<Series> {
 }
 
 fn name(flight: Flight) -> String {
-    let guarded = if flight.guarded { ", guarded" } else { "" };
+    let unguarded = if flight.message.is_guarded() && !flight.guarded { ", unguarded" } else { "" };
     let bare = if flight.bounded { "" } else { ", bare wait" };
-    format!("{}{guarded}{bare}", flight.message)
+    format!("{}{unguarded}{bare}", flight.message)
 }
 
 #[cfg(test)]
@@ -142,8 +141,8 @@ mod tests {
         assert_eq!(
             names,
             [
-                ("relaxed signal, wait, guarded", "relaxed signal, wait"),
-                ("signal, wait, guarded", "signal, wait")
+                ("relaxed signal, wait", "relaxed signal, wait, unguarded"),
+                ("signal, wait", "signal, wait, unguarded")
             ]
         );
     }

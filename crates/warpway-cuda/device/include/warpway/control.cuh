@@ -114,17 +114,10 @@ struct Wait {
   u64 epoch = 0;
 };
 
-/// Whether puts and signals look at the poison word first, which costs one load from the second-level cache
-/// (benchmarks/results/gpu_primitives.json, "guard").
+/// Whether puts and signals look at the poison word first: after a failure they do nothing then. The look costs a load from
+/// the second-level cache (benchmarks/results/gpu_primitives.json, "guard"). Code that leaves when a wait fails, as compiled
+/// plans do, needs none.
 enum class Guard { Poison, None };
-
-/// Code that leaves when a wait fails needs no look, and statuses are `nodiscard` to say so. Where they may be ignored,
-/// puts and signals of a communicator that has failed do nothing.
-#if defined(WARPWAY_MSCCLPP_COMPAT)
-inline constexpr Guard default_guard = Guard::Poison;
-#else
-inline constexpr Guard default_guard = Guard::None;
-#endif
 
 /// False once the communicator has failed.
 template <Guard G = Guard::Poison>

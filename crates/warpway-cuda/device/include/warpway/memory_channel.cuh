@@ -38,32 +38,32 @@ struct MemoryChannel {
   }
 
   /// Local memory to the peer's. `Align` and `CopyRemainder` as those of `copy`. Collective.
-  template <u32 Align = 16, bool CopyRemainder = true, Guard G = default_guard>
+  template <u32 Align = 16, bool CopyRemainder = true, Guard G = Guard::Poison>
   WARPWAY_DEVICE void put(u64 target_offset, u64 origin_offset, u64 bytes, u32 thread_id, u32 num_threads) const {
     if (!is_running<G>(semaphore.site) || !in_range(target_offset, bytes, dst_bytes) ||
         !in_range(origin_offset, bytes, src_bytes)) return;
     copy<Align, CopyRemainder>(at(dst, target_offset), at(src, origin_offset), bytes, thread_id, num_threads);
   }
-  template <u32 Align = 16, bool CopyRemainder = true, Guard G = default_guard>
+  template <u32 Align = 16, bool CopyRemainder = true, Guard G = Guard::Poison>
   WARPWAY_DEVICE void put(u64 offset, u64 bytes, u32 thread_id, u32 num_threads) const {
     put<Align, CopyRemainder, G>(offset, offset, bytes, thread_id, num_threads);
   }
 
   /// The peer's memory to local memory. Collective.
-  template <u32 Align = 16, bool CopyRemainder = true, Guard G = default_guard>
+  template <u32 Align = 16, bool CopyRemainder = true, Guard G = Guard::Poison>
   WARPWAY_DEVICE void get(u64 target_offset, u64 origin_offset, u64 bytes, u32 thread_id, u32 num_threads) const {
     if (!is_running<G>(semaphore.site) || !in_range(target_offset, bytes, src_bytes) ||
         !in_range(origin_offset, bytes, dst_bytes)) return;
     copy<Align, CopyRemainder>(at(src, target_offset), at(dst, origin_offset), bytes, thread_id, num_threads);
   }
-  template <u32 Align = 16, bool CopyRemainder = true, Guard G = default_guard>
+  template <u32 Align = 16, bool CopyRemainder = true, Guard G = Guard::Poison>
   WARPWAY_DEVICE void get(u64 offset, u64 bytes, u32 thread_id, u32 num_threads) const {
     get<Align, CopyRemainder, G>(offset, offset, bytes, thread_id, num_threads);
   }
 
   /// Local data as packets into the peer's memory. `target_offset` counts bytes of packets, twice those of
   /// data. Collective.
-  template <class Packet = LL16, Guard G = default_guard>
+  template <class Packet = LL16, Guard G = Guard::Poison>
   WARPWAY_DEVICE void putPackets(u64 target_offset, u64 origin_offset, u64 origin_bytes, u32 thread_id, u32 num_threads,
                                  u32 flag) const {
     if (!is_running<G>(semaphore.site) || !in_range(target_offset, packed<Packet>(origin_bytes), dst_bytes) ||
@@ -71,7 +71,7 @@ struct MemoryChannel {
     copyToPackets<Packet>(at(dst, target_offset), at(src, origin_offset), origin_bytes, thread_id, num_threads, flag);
   }
   /// As above with one offset for both sides.
-  template <class Packet = LL16, Guard G = default_guard>
+  template <class Packet = LL16, Guard G = Guard::Poison>
   WARPWAY_DEVICE void putPackets(u64 offset, u64 bytes, u32 thread_id, u32 num_threads, u32 flag) const {
     putPackets<Packet, G>(offset, offset, bytes, thread_id, num_threads, flag);
   }
@@ -103,11 +103,11 @@ struct MemoryChannel {
   }
 
   // The semaphore's, each by one thread.
-  template <Guard G = default_guard>
+  template <Guard G = Guard::Poison>
   WARPWAY_DEVICE void signal() const {
     semaphore.signal<G>();
   }
-  template <Guard G = default_guard>
+  template <Guard G = Guard::Poison>
   WARPWAY_DEVICE void relaxedSignal() const {
     semaphore.relaxedSignal<G>();
   }

@@ -70,13 +70,13 @@ struct MemoryDevice2DeviceSemaphore {
   Site site;
 
   /// Adds 1 to the peer's counter after everything that the thread wrote or acquired. Guarded: nothing after a failure.
-  template <Guard G = default_guard>
+  template <Guard G = Guard::Poison>
   WARPWAY_DEVICE void signal() const {
     if (is_running<G>(site)) fetch_add<Scope::System, Order::Release>(remote_inbound, u64{1});
   }
 
   /// The same, ordering nothing.
-  template <Guard G = default_guard>
+  template <Guard G = Guard::Poison>
   WARPWAY_DEVICE void relaxedSignal() const {
     if (is_running<G>(site)) fetch_add<Scope::System, Order::Relaxed>(remote_inbound, u64{1});
   }
@@ -108,7 +108,7 @@ struct SwitchDevice2DeviceSemaphore {
   Site site;
 
   /// Arrives, after everything that the thread wrote or acquired.
-  template <Guard G = default_guard>
+  template <Guard G = Guard::Poison>
   WARPWAY_DEVICE void signal() const {
     if (!usable() || !is_running<G>(site)) return;
     fence<Scope::System>();
@@ -116,7 +116,7 @@ struct SwitchDevice2DeviceSemaphore {
   }
 
   /// The same, ordering nothing.
-  template <Guard G = default_guard>
+  template <Guard G = Guard::Poison>
   WARPWAY_DEVICE void relaxedSignal() const {
     if (usable() && is_running<G>(site)) multimem_add(multicast, u64{1});
   }

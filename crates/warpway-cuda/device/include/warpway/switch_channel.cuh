@@ -112,11 +112,11 @@ struct SwitchChannel {
     }
   }
 
-  template <Guard G = default_guard>
+  template <Guard G = Guard::Poison>
   WARPWAY_DEVICE void signal() const {
     semaphore.signal<G>();
   }
-  template <Guard G = default_guard>
+  template <Guard G = Guard::Poison>
   WARPWAY_DEVICE void relaxedSignal() const {
     semaphore.relaxedSignal<G>();
   }
