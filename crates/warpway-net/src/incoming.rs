@@ -247,6 +247,16 @@ impl Input {
         }
     }
 
+    /// Waits for what other devices than that of `writer` have been given. Whoever sees a word expects everything that was
+    /// sent before it, and one in host memory is there at once.
+    fn settle_others(&mut self, writer: Option<&Writer>) -> Result<(), Stop> {
+        let other = |known: &mut Writer| writer.is_none_or(|writer| !Arc::ptr_eq(known, writer));
+        for writer in self.unsettled.extract_if(.., other) {
+            writer.drain()?;
+        }
+        Ok(())
+    }
+
     /// Notes how far operations have been applied; devices are waited for if that is any further.
     fn settle(&mut self, link: &Link) -> Result<(), Stop> {
         if self.refused || self.noted == self.position {
@@ -299,6 +309,7 @@ impl Input {
                     let job = &link.parts.job;
                     match table.find(job, header.memory) {
                         Ok(exported) => {
+                            self.settle_others(exported.writer())?;
                             let updated = exported.update(header.kind, header.offset, header.operand);
                             self.applied(link, &header, updated, exported.writer())?;
                         }

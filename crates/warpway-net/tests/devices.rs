@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ranks::{Pair, Rank, bytes, eventually, fill, import, limit};
 use warpway_core::connection::Connection;
@@ -18,7 +19,7 @@ use warpway_core::memory::{
 };
 use warpway_core::semaphore::{Semaphore, TokenSlot};
 use warpway_core::transport::{Device, DeviceKind, Transport};
-use warpway_core::{Error, Result};
+use warpway_core::{Error, Result, Timeout};
 
 const GPU: Device = Device { kind: DeviceKind::Gpu, id: 3 };
 const BUFFER: usize = 512 << 10;
@@ -29,6 +30,9 @@ struct FakeDevice {
     /// By address, which is only a number here.
     memories: Mutex<Vec<(u64, Vec<u8>)>>,
     broken: AtomicBool,
+    /// While set, nothing is copied to it, and whoever waits for a copy is seen to wait.
+    held: AtomicBool,
+    waiting: AtomicBool,
     /// Reads begun while another one had not been released: the next piece comes while one is sent.
     overlapping: AtomicU64,
 }
@@ -46,6 +50,15 @@ impl FakeDevice {
         // SAFETY: addresses of a device, which stay reserved.
         let region = unsafe { Region::new(address, size, GPU, None, None) }.unwrap();
         region.with_staging(Arc::new(Ways(Arc::clone(self))))
+    }
+
+    /// Before a copy.
+    fn pass(&self) {
+        while self.held.load(Ordering::SeqCst) {
+            self.waiting.store(true, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.waiting.store(false, Ordering::SeqCst);
     }
 
     fn touch<T>(&self, address: u64, size: usize, action: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
@@ -137,6 +150,7 @@ impl Writer {
         while !done(&self.work) {
             match self.work.pop_front().unwrap() {
                 Work::Copy { buffer, address, size } => {
+                    self.device.pass();
                     let source = &mut self.buffers[buffer];
                     self.device.touch(address, size, |bytes| bytes.copy_from_slice(&source[..size]))?;
                     source.fill(0xee);
@@ -310,6 +324,35 @@ fn words_follow_the_data() {
     here.update_and_sync(&import(&data), 16, &mut mine, 77).unwrap();
     here.flush(limit()).unwrap();
     assert_eq!((word(&data, 16), mine, word(&data, 8)), (77, 77, u64::from_le_bytes([20; 8])));
+    case.pair.assert_healthy();
+}
+
+/// A word of host memory is there at once: not before the data that the device has been given.
+#[test]
+fn words_of_the_host_follow_the_data_of_a_device() {
+    let case = Case::new();
+    let [here, there] = &case.ends;
+    let source = case.memory(0, 100_000, Access::ALL);
+    let data = case.memory(1, 100_000, Access::ALL);
+    let tokens = [0, 1].map(|rank| case.pair.ranks[rank].memory(256, Access::ALL | Access::TOKENS));
+    let slot = |memory: &RegisteredMemory| TokenSlot { memory: memory.clone(), offset: 64, lease: None };
+    let signals = Semaphore::new(here.clone(), slot(&tokens[0]), slot(&import(&tokens[1])), 1).unwrap();
+    let waits = Semaphore::new(there.clone(), slot(&tokens[1]), slot(&import(&tokens[0])), 1).unwrap();
+    let device = &case.devices[1];
+    // Several: the two may come in apart.
+    for round in 1..=20u8 {
+        case.set(0, &source, |_| round);
+        device.held.store(true, Ordering::SeqCst);
+        here.write(&import(&data), 8, &source, 8, 99_992).unwrap();
+        signals.signal().unwrap();
+        eventually("a wait for the device", || device.waiting.load(Ordering::SeqCst));
+        let early = waits.poll().unwrap();
+        device.held.store(false, Ordering::SeqCst);
+        assert!(!early, "round {round}: a signal before its data");
+        waits.wait(Timeout::after(Duration::from_secs(30))).unwrap();
+        assert!(case.get(1, &data)[8..].iter().all(|byte| *byte == round), "round {round}");
+        here.flush(limit()).unwrap();
+    }
     case.pair.assert_healthy();
 }
 
