@@ -12,6 +12,7 @@ use warpway_cuda_sys::driver_types::{
 };
 
 use crate::arguments::Arguments;
+use crate::capture::RelaxedCapture;
 use crate::code;
 use crate::context::{Context, lock};
 use crate::in_flight::Lasting;
@@ -49,6 +50,7 @@ impl Module {
             Ok(image) => image,
             Err(why) => return Err(GpuError::Image { what, why }),
         };
+        let _relaxed = RelaxedCapture::begin(context)?;
         let _entered = context.enter()?;
         let mut raw: CUmodule = std::ptr::null_mut();
         let load = context.driver().table().cuModuleLoadDataEx;

@@ -11,6 +11,7 @@ use warpway_cuda_sys::driver_types::{
     CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUgraph, CUresult, CUstream,
 };
 
+use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::event::Event;
 use crate::graph::Graph;
@@ -92,11 +93,12 @@ impl Stream {
         }
     }
 
-    /// Waits until everything given so far is done.
+    /// Waits until everything given so far is done. Leaves captures of other streams alone.
     ///
     /// # Errors
     /// `gpu.driver` if the work failed, `gpu.timeout`: it goes on then.
     pub fn synchronize(&self, deadline: Deadline) -> Result<(), GpuError> {
+        let _relaxed = RelaxedCapture::begin(&self.context)?;
         let begin = Instant::now();
         while !self.is_idle()? {
             if deadline.expired() {

@@ -12,6 +12,7 @@ use warpway_cuda_sys::driver_types::CUdeviceptr;
 
 use super::mapping::{Mapping, Physical};
 use super::staging::DeviceStaging;
+use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::in_flight::Lasting;
 
@@ -40,6 +41,7 @@ impl DeviceMemory {
         if !context.info().exports_descriptors {
             return Self::plain(context, bytes, peers);
         }
+        let _relaxed = RelaxedCapture::begin(context)?;
         // What has been dropped may be in the way.
         context.driver().in_flight().release();
         // Permissions of a mapping go by device, but only where the hardware reaches it.
@@ -56,6 +58,7 @@ impl DeviceMemory {
     /// # Errors
     /// As [`allocate`](Self::allocate).
     pub fn plain(context: &Context, bytes: u64, peers: &[&Context]) -> Result<Self> {
+        let _relaxed = RelaxedCapture::begin(context)?;
         for peer in peers {
             peer.enable_peer(context)?;
         }

@@ -9,6 +9,7 @@ use warpway_core::Result;
 use warpway_core::memory::MemoryError;
 use warpway_cuda_sys::driver_types::{CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr};
 
+use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::in_flight::Lasting;
 
@@ -41,6 +42,7 @@ impl PinnedMemory {
         if bytes == 0 {
             return Err(invalid("the size is zero").into());
         }
+        let _relaxed = RelaxedCapture::begin(context)?;
         let _entered = context.enter()?;
         let table = context.driver().table();
         let what = format_args!("allocating {bytes} bytes of pinned host memory");

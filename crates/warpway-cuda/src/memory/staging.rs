@@ -23,6 +23,9 @@ const READS: usize = 2;
 /// Buffers of a writer: one is filled, one is copied, one may be late.
 const WRITES: usize = 3;
 
+/// Bytes behind the buffers: a word that is read, and one that is written where the stream does not write by itself.
+const WORDS: u64 = 16;
+
 /// Longer than any copy waits for others: it waits for no kernel.
 const PATIENCE: Timeout = Timeout::after(Duration::from_secs(30));
 
@@ -44,9 +47,7 @@ impl Staging for DeviceStaging {
     }
 
     fn writer(&self) -> Result<Box<dyn StagedWriter>> {
-        let lane = Lane::new(&self.context, WRITES)?;
-        let word = PinnedMemory::allocate(&self.context, 8)?;
-        Ok(Box::new(Writer { lane, next: 0, word }))
+        Ok(Box::new(Writer { lane: Lane::new(&self.context, WRITES)?, next: 0 }))
     }
 }
 
@@ -55,12 +56,13 @@ struct Lane {
     stream: Stream,
     /// For each buffer, the end of its last copy.
     copied: Vec<Event>,
+    /// The words behind them.
     buffers: PinnedMemory,
 }
 
 impl Lane {
     fn new(context: &Context, count: usize) -> Result<Self> {
-        let buffers = PinnedMemory::allocate(context, count as u64 * BUFFER)?;
+        let buffers = PinnedMemory::allocate(context, count as u64 * BUFFER + WORDS)?;
         let stream = Stream::new(context)?;
         let copied = (0..count).map(|_| Event::new(context)).collect::<Result<_, _>>()?;
         Ok(Self { stream, copied, buffers })
@@ -74,6 +76,14 @@ impl Lane {
     fn host_address(&self, index: usize) -> NonNull<u8> {
         // SAFETY: the index is below the count, so the offset lies in the allocation.
         unsafe { self.buffers.host().add(index * BUFFER as usize) }
+    }
+
+    /// The device's address of one of the two words behind the buffers, and the word for the host.
+    fn word(&self, index: u64) -> (u64, &AtomicU64) {
+        let offset = self.copied.len() as u64 * BUFFER + index % 2 * 8;
+        // SAFETY: an aligned word within the allocation, which host and device touch by whole accesses only.
+        let word = unsafe { AtomicU64::from_ptr(self.buffers.host().as_ptr().add(offset as usize).cast()) };
+        (self.buffers.address() + offset, word)
     }
 
     /// Copies, and notes the end for the buffer.
@@ -114,9 +124,10 @@ impl Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         // What is copied may go away after this. A device that has failed copies nothing any more.
-        if let Err(error) = self.drain() {
+        let _relaxed = RelaxedCapture::begin(self.stream.context());
+        if let Err(error) = self.stream.settle(PATIENCE.start()) {
             tracing::warn!(target: "warpway::gpu", %error, "a staging stream was not done when it was dropped");
-            if matches!(error, Error::Gpu(GpuError::Timeout { .. })) {
+            if matches!(error, GpuError::Timeout { .. }) {
                 // It may still copy.
                 std::mem::forget(self.buffers.clone());
             }
@@ -172,8 +183,6 @@ struct Writer {
     lane: Lane,
     /// The buffer to fill.
     next: usize,
-    /// For words that are read.
-    word: PinnedMemory,
 }
 
 impl StagedWriter for Writer {
@@ -197,19 +206,28 @@ impl StagedWriter for Writer {
 
     fn store(&mut self, region: &Region, offset: u64, value: u64) -> Result<()> {
         let address = word(region, "staged store", offset)?;
-        // SAFETY: in range and aligned, kept as above.
-        unsafe { write_word(&self.lane.stream, address, value) }
+        let Lane { stream, .. } = &self.lane;
+        if stream.context().writes_words() {
+            // SAFETY: in range and aligned; the caller keeps the region until it has drained.
+            return unsafe { write_word(stream, address, value) };
+        }
+        // The word before has been copied after this.
+        self.lane.drain()?;
+        let (source, place) = self.lane.word(0);
+        place.store(value, Ordering::Release);
+        // SAFETY: as above; the word lives as long as the lane, which waits when it is dropped.
+        unsafe { copy(stream, address, source, 8) }?;
+        Ok(())
     }
 
     fn add(&mut self, region: &Region, offset: u64, delta: u64) -> Result<()> {
         let address = word(region, "staged add", offset)?;
+        let (place, before) = self.lane.word(1);
         // SAFETY: in range, kept as above; the word of our own lives as long as the lane.
-        unsafe { copy(&self.lane.stream, self.word.address(), address, 8)? };
+        unsafe { copy(&self.lane.stream, place, address, 8)? };
         self.lane.drain()?;
-        // SAFETY: eight aligned bytes of our own that nobody writes now.
-        let before = unsafe { AtomicU64::from_ptr(self.word.host().cast().as_ptr()) }.load(Ordering::Acquire);
-        // SAFETY: as in `store`.
-        unsafe { write_word(&self.lane.stream, address, before.wrapping_add(delta)) }
+        let sum = before.load(Ordering::Acquire).wrapping_add(delta);
+        self.store(region, offset, sum)
     }
 
     fn drain(&mut self) -> Result<()> {

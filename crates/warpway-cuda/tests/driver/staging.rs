@@ -7,10 +7,19 @@ use crate::start;
 
 const SIZE: u64 = 2_000_003;
 
-/// Four buffers' worth out of one memory into another, in pieces of odd sizes; words between them in order.
 #[test]
 fn bytes_and_words_go_through_in_order() {
-    let (fake, _driver, context) = start("devices=2");
+    go_through("devices=2");
+}
+
+#[test]
+fn words_are_copied_where_streams_do_not_write_them() {
+    go_through("devices=2,words=no");
+}
+
+/// Four buffers' worth out of one memory into another, in pieces of odd sizes; words between them in order.
+fn go_through(settings: &str) {
+    let (fake, _driver, context) = start(settings);
     {
         let [from, to] = [(); 2].map(|()| DeviceMemory::allocate(&context, SIZE, &[]).unwrap());
         let host = |memory: &DeviceMemory| fake.host_address(memory.address()).unwrap();
@@ -104,4 +113,21 @@ fn every_driver_call_may_fail() {
         assert!(error.to_string().contains(function), "{error}");
         assert_eq!(fake.live(), before, "{function}");
     }
+}
+
+/// One question that fails says nothing about the copies: buffers go when these are done.
+#[test]
+fn buffers_outlive_copies_under_way() {
+    let (fake, _driver, context) = start("devices=2");
+    let memory = DeviceMemory::allocate(&context, 4096, &[]).unwrap();
+    let region = memory.region().unwrap();
+    let mut reader = region.staging().unwrap().reader().unwrap();
+    reader.request(&region, 0, 4096).unwrap();
+    fake.calls();
+    fake.fail("cuStreamQuery", 1, 999);
+    drop(reader);
+    let calls = fake.calls();
+    let at = |call: &str| calls.iter().position(|made| made == call);
+    let (failed, done, freed) = (at("cuStreamQuery 999"), at("cuStreamQuery 0"), at("cuMemFreeHost 0"));
+    assert!(failed.is_some() && failed < done && done < freed, "{calls:?}");
 }

@@ -1,8 +1,12 @@
 //! Buffers, registrations of foreign memory, objects in device memory.
 
-use warpway_cuda::{DeviceMemory, DeviceSemaphore, DeviceSyncer, KernelArgument};
+use warpway_core::config::{Config, Environment};
+use warpway_cuda::jit::Compiler;
+use warpway_cuda::{
+    DeviceMemory, DeviceSemaphore, DeviceSyncer, Gpu, KernelArgument, LaunchShape, PortConfig,
+};
 
-use super::{rig, rig_on};
+use super::{IMAGE, TIMEOUT, rig, rig_on, soon};
 
 #[test]
 fn buffers_are_zeroed_and_copied_exactly() {
@@ -102,5 +106,47 @@ fn epochs_are_addresses_and_counters_in_one_place() {
     assert_eq!(unsafe { rig.host(handle.arrivals).cast::<u64>().read() }, 0);
     assert_eq!(handle.arrivals, handle.areas + 24);
     drop(epochs);
+    rig.end();
+}
+
+/// As PyTorch captures: in the mode that forbids most calls everywhere in the process. Streams and memory of our own are no
+/// part of that.
+#[test]
+fn set_up_goes_on_beside_somebodys_capture() {
+    use warpway_cuda_sys::driver_types::{CU_STREAM_CAPTURE_MODE_GLOBAL, CUgraph, CUstream};
+    let rig = rig("devices=1");
+    let table = rig.fake.driver();
+    let context = &rig.contexts[0];
+    let (mut captured, mut graph): (CUstream, CUgraph) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let entered = context.enter().unwrap();
+    // SAFETY: places for the handles; the context is current.
+    let begun = unsafe {
+        let made = (table.cuStreamCreateWithPriority)(&raw mut captured, 1, 0);
+        (made, (table.cuStreamBeginCapture)(captured, CU_STREAM_CAPTURE_MODE_GLOBAL))
+    };
+    assert_eq!(begun, (0, 0));
+    let compiler = Compiler::new(&Config::default(), &Environment::default());
+    for gpu in [&rig.gpus[0], &Gpu::new(&rig.ranks[0], context, &compiler, TIMEOUT).unwrap()] {
+        let stream = gpu.stream().unwrap();
+        let words = gpu.alloc::<u64>(4).unwrap();
+        words.write(0, &[1, 2, 3, 4]).unwrap();
+        let kernel = gpu.load_image(IMAGE).unwrap().kernel("add_u64").unwrap();
+        let (syncer, epochs) = (gpu.syncer(1).unwrap(), gpu.epochs(2).unwrap());
+        let ports = gpu.port_service(&PortConfig::default()).unwrap();
+        // SAFETY: the kernel's parameters, and memory that is kept.
+        unsafe { gpu.launch(&kernel, LaunchShape::new(1, 1), (&words, 6u64), &stream).unwrap() };
+        gpu.synchronize(&stream, soon()).unwrap();
+        assert_eq!(words.to_vec().unwrap(), [7, 2, 3, 4]);
+        drop((stream, words, kernel, syncer, epochs, ports));
+    }
+    // SAFETY: the capture was begun above; the handles are the test's own.
+    let ended = unsafe {
+        let ended = (table.cuStreamEndCapture)(captured, &raw mut graph);
+        ((table.cuStreamDestroy)(captured), ended, graph.is_null())
+    };
+    assert_eq!(ended, (0, 0, false));
+    // SAFETY: as above.
+    unsafe { (table.cuGraphDestroy)(graph) };
+    drop(entered);
     rig.end();
 }
