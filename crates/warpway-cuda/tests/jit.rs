@@ -187,6 +187,27 @@ fn each_device_header_compiles_alone() {
     }
 }
 
+/// Calls with plain numbers are not ambiguous, checks compile, and conditions may be lambdas of a kernel.
+#[test]
+fn calls_as_people_write_them_compile() {
+    let Some(compiler) = nvrtc() else { return };
+    let source = "#include \"warpway/warpway.cuh\"\nusing namespace warpway;\n\
+        extern \"C\" __global__ void kernel(MemoryChannel c, u64 bytes, u32* status) {\n\
+          Either which = Either::Second;\n\
+          const u32* word = status;\n\
+          const auto raised = [=](u64& seen) { return (seen = load<Scope::Device, Order::Acquire>(word)) != 0; };\n\
+          const auto arrived = [=](u64&) { return c.poll(); };\n\
+          Status end = poll_until_either(Wait{c.semaphore.site, Kind::Call, 1}, raised, arrived, which, {1000});\n\
+          if (end == Status::Ok) end = c.unpackPackets(0, 0, 8, 0, 1, 9);\n\
+          if (end == Status::Ok) end = c.unpackPackets(0, bytes, threadIdx.x, blockDim.x, 9u, 100);\n\
+          if (end == Status::Ok) end = c.unpackPackets<LL8>(0, 0, 8, 0, 1, 9, 100);\n\
+          *status = static_cast<u32>(end) + static_cast<u32>(which);\n}\n";
+    let plain = Program::new("calls.cu", source).device_headers();
+    for program in [plain.clone(), plain.define("WARPWAY_DEVICE_CHECKS", 1)] {
+        compiler.compile(&program, SM_90).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
 #[test]
 fn a_warm_folder_serves_where_there_is_no_nvrtc() {
     let Some(_) = nvrtc() else { return };

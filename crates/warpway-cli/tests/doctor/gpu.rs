@@ -16,7 +16,7 @@ struct Machine {
 impl Machine {
     fn new(settings: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warpway"));
-        command.args(["doctor", "--json"]).env_remove("WARPWAY_PLANS");
+        command.args(["doctor", "--json"]).env_remove(super::FOREIGN);
         command.env("WARPWAY_CUDA_DRIVER", fake_cuda::library()).env("FAKE_CUDA", settings);
         command.env("WARPWAY_NVRTC", "/nowhere/libnvrtc.so").env("WARPWAY_CACHE_DIR", "off");
         Self { command }

@@ -7,10 +7,13 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+/// For other tests; the library does not know it, so the doctor would warn of it.
+const FOREIGN: &str = "WARPWAY_PLANS";
+
 /// Runs the doctor in a shell that has first done `preparation`.
 fn doctor(preparation: &str) -> Output {
     let script = format!("{preparation}\nexec {} doctor --json", env!("CARGO_BIN_EXE_warpway"));
-    Command::new("sh").args(["-c", &script]).output().unwrap()
+    Command::new("sh").env_remove(FOREIGN).args(["-c", &script]).output().unwrap()
 }
 
 fn json(output: &Output) -> Value {
@@ -90,7 +93,7 @@ fn variables_are_checked() {
 fn the_launcher_is_recognised() {
     let doctor = env!("CARGO_BIN_EXE_warpway");
     let output = Command::new(doctor)
-        .env_remove("WARPWAY_PLANS") // for other tests; the library does not know it
+        .env_remove(FOREIGN)
         .args(["launch", "-n", "3", "--", "sh", "-c"])
         .arg(format!("[ $WARPWAY_RANK != 1 ] || {doctor} doctor"))
         .output()

@@ -116,7 +116,9 @@ struct Wait {
 
 /// Whether puts and signals look at the poison word first: after a failure they do nothing then. The look costs a load from
 /// the second-level cache (benchmarks/results/gpu_primitives.json, "guard"). Code that leaves when a wait fails, as compiled
-/// plans do, needs none.
+/// plans do, needs none. Single elements are never guarded, for the look costs more than they do: `read` and `write` of a channel,
+/// `reduce`, `broadcast` and the static `multimem` methods. After a failure they still reach memory, which stays mapped until
+/// the kernel has ended.
 enum class Guard { Poison, None };
 
 /// False once the communicator has failed.
@@ -267,6 +269,29 @@ WARPWAY_DEVICE Status poll_until(const Wait& wait, Condition&& condition, Patien
     if (detail::holds_in_row<1>(condition, observed, row)) return Status::Ok;
     failed += row;
   }
+}
+
+/// Which of two conditions a wait ended by.
+enum class Either : u32 { First = 0, Second = 1 };
+
+/// Spins until one of two conditions holds, of which `first` is the cheaper one: it is tested before the other, and alone where it
+/// holds. `which` is set with `Ok` only. Wait and record are those of `first`.
+template <class First, class Second, class Group = Alone>
+WARPWAY_NODISCARD WARPWAY_DEVICE Status poll_until_either(const Wait& wait, First&& first, Second&& second, Either& which,
+                                                          Patience patience = {}, Group group = {}) {
+  Either held = Either::First;
+  const Status status = poll_until(
+      wait,
+      [&](u64& observed) {
+        held = Either::First;
+        if (first(observed)) return true;
+        held = Either::Second;
+        u64 other = 0;
+        return second(other);
+      },
+      patience, group);
+  if (status == Status::Ok) which = held;
+  return status;
 }
 
 /// Joins what the threads of a block met: a block barrier after which all of them know whether all may go on.

@@ -14,7 +14,8 @@ namespace warpway {
 struct Epoch {
   u64 value;
 
-  /// Of packets: 1 + value mod (2^32 - 1), so never 0. When it starts again at 1 the owner has cleared the area.
+  /// Of packets: 1 + value mod (2^32 - 1). That skips 0 without giving a flag twice in a row, as the low half of the next
+  /// epoch would with 1 in place of 0. When it starts again at 1 the owner has cleared the area.
   WARPWAY_DEVICE u32 flag() const {
     // 2^32 is 1 modulo 2^32 - 1: the halves add up.
     u64 sum = (value & 0xffffffff) + (value >> 32);

@@ -93,12 +93,19 @@ struct Fifo {
     return position;
   }
 
-  /// True once the request has been consumed; it need not be complete.
+  /// True once there is nothing to wait for: the request has been consumed, though it need not be complete, or it never will
+  /// be, because nothing was pushed, the proxy has stopped or the communicator has failed. So loops on it end, by a failure
+  /// at the latest; `sync` says how.
   WARPWAY_DEVICE bool poll(u64 position) const {
-    return position != no_position && (load<Scope::System, Order::Acquire>(tail) & ~proxy_stopped) > position;
+    if (position == no_position) return true;
+    const u64 seen = load<Scope::System, Order::Acquire>(tail);
+    if ((seen & ~proxy_stopped) > position) return true;
+    if ((seen & proxy_stopped) == 0) return !is_running(site);
+    refuse(site, Code::Aborted, position + 1, seen, Kind::FifoSlot);
+    return true;
   }
 
-  /// Waits for that.
+  /// Waits until the request has been consumed.
   WARPWAY_NODISCARD WARPWAY_DEVICE Status sync(u64 position, i64 max_spin = -1) const {
     if (position == no_position) return Status::Aborted;
     u64 seen = 0;

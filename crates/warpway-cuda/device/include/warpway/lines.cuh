@@ -87,6 +87,8 @@ WARPWAY_DEVICE void write_line(Line* line, const LineGroup& group, Vec16 part, u
 WARPWAY_NODISCARD WARPWAY_DEVICE Status await_line(const Line* line, const LineGroup& group, u64 flag, Vec16& part,
                                                    const Site& site, Patience patience = {}) {
   Vec16 seen{0, 0, 0, 0};
+  part = seen;
+  if (!detail::can_carry(line, sizeof(Line), flag, site)) return Status::Aborted;
   const Status status = poll_until(
       Wait{site, Kind::Packet, flag, flag},
       [&](u64& observed) {
@@ -99,9 +101,10 @@ WARPWAY_NODISCARD WARPWAY_DEVICE Status await_line(const Line* line, const LineG
   return status;
 }
 
-/// Packs data into lines. Collective, see above.
+/// Packs data into lines. Checked builds end the kernel as `copyToPackets` does. Collective, see above.
 WARPWAY_DEVICE void copyToLines(void* lines, const void* src, u64 bytes, u32 thread_id, u32 num_threads, u64 flag) {
   const LineGroup group = LineGroup::of(thread_id);
+  detail::must_carry(lines, sizeof(Line), flag);
   auto* out = static_cast<Line*>(lines);
   const u8* from = static_cast<const u8*>(src);
   const bool aligned = detail::address(from) % 8 == 0;

@@ -2,8 +2,8 @@
 //
 // Collective methods are called by `num_threads` threads, each with its own `thread_id`. A put or get has no fence: a
 // block barrier and `signal` order it. Puts and signals do nothing once the communicator has failed. Zero
-// bytes are no operation. Offsets and sizes are in bytes. Builds with WARPWAY_DEVICE_CHECKS check ranges and
-// that the handle is not stale; in every build a missing packet buffer is an error.
+// bytes are no operation. Offsets and sizes are in bytes. Builds with WARPWAY_DEVICE_CHECKS check ranges, packets and
+// that the handle is not stale; in every build a missing packet buffer is an error, whatever the number of bytes.
 #pragma once
 
 #include "warpway/copy.cuh"
@@ -11,6 +11,26 @@
 #include "warpway/semaphores.cuh"
 
 namespace warpway {
+
+namespace detail {
+
+template <bool>
+struct If {};
+template <>
+struct If<true> {
+  using Type = int;
+};
+
+template <class T>
+inline constexpr bool is_signed = static_cast<T>(-1) < static_cast<T>(1);
+template <class T>
+inline constexpr bool is_u32 = sizeof(T) == 4 && !is_signed<T>;
+
+/// Whether the third and the last of six arguments of `unpackPackets` are a thread and a bound, not bytes and a flag.
+template <class Third, class Last>
+inline constexpr bool is_bound = (sizeof(Last) == 8 && is_signed<Last>) || (is_u32<Third> && !is_u32<Last>);
+
+}  // namespace detail
 
 struct MemoryChannel {
   MemoryDevice2DeviceSemaphore semaphore;
@@ -67,7 +87,8 @@ struct MemoryChannel {
   WARPWAY_DEVICE void putPackets(u64 target_offset, u64 origin_offset, u64 origin_bytes, u32 thread_id, u32 num_threads,
                                  u32 flag) const {
     if (!is_running<G>(semaphore.site) || !in_range(target_offset, packed<Packet>(origin_bytes), dst_bytes) ||
-        !in_range(origin_offset, origin_bytes, src_bytes)) return;
+        !in_range(origin_offset, origin_bytes, src_bytes) ||
+        !detail::can_carry(at(dst, target_offset), sizeof(Packet), flag, semaphore.site)) return;
     copyToPackets<Packet>(at(dst, target_offset), at(src, origin_offset), origin_bytes, thread_id, num_threads, flag);
   }
   /// As above with one offset for both sides.
@@ -96,10 +117,19 @@ struct MemoryChannel {
     return copyFromPackets<Packet>(at(src, target_offset), at(packet_buffer, origin_offset), origin_bytes, thread_id,
                                    num_threads, flag, max_spin, semaphore.site);
   }
+  /// As above with one offset for both sides.
   template <class Packet = LL16>
-  WARPWAY_NODISCARD WARPWAY_DEVICE Status unpackPackets(u64 offset, u64 bytes, u32 thread_id, u32 num_threads, u32 flag,
-                                                        i64 max_spin = -1) const {
-    return unpackPackets<Packet>(offset, offset, bytes, thread_id, num_threads, flag, max_spin);
+  WARPWAY_NODISCARD WARPWAY_DEVICE Status unpackPackets(u64 offset, u64 bytes, u32 thread_id, u32 num_threads,
+                                                        u32 flag) const {
+    return unpackPackets<Packet>(offset, offset, bytes, thread_id, num_threads, flag);
+  }
+  /// With a bound as well. Six arguments are these if the last is of type i64, or if the third is a u32 and the last is none;
+  /// else they are those of the form with two offsets.
+  template <class Packet = LL16, class Thread, class Spin, typename detail::If<detail::is_bound<Thread, Spin>>::Type = 0>
+  WARPWAY_NODISCARD WARPWAY_DEVICE Status unpackPackets(u64 offset, u64 bytes, Thread thread_id, u32 num_threads, u32 flag,
+                                                        Spin max_spin) const {
+    return unpackPackets<Packet>(offset, offset, bytes, static_cast<u32>(thread_id), num_threads, flag,
+                                 static_cast<i64>(max_spin));
   }
 
   // The semaphore's, each by one thread.

@@ -3,7 +3,8 @@
 // A packet orders nothing but itself. `LL16` and `LL8` rely only on aligned 8 bytes arriving whole. A slot needs
 // another flag at each reuse (see `epoch.cuh`); flag 0 means "never written". Packet buffers are aligned to a packet and
 // hold nothing else; data may lie anywhere and have any number of bytes: the last packet is padded with zeros, and
-// unpacking stores the valid bytes only. After a failure of the communicator reads return zeros.
+// unpacking stores the valid bytes only. After a failure of the communicator reads return zeros. Builds with
+// WARPWAY_DEVICE_CHECKS refuse misaligned packets and flag 0.
 #pragma once
 
 #include "warpway/control.cuh"
@@ -63,11 +64,35 @@ struct alignas(8) LL8 {
 
 static_assert(sizeof(LL16) == 16 && sizeof(LL8) == 8, "packet layouts");
 
+namespace detail {
+
+/// Whether a packet or line of `size` bytes can be at `place` and carry `flag`. Always true without WARPWAY_DEVICE_CHECKS.
+WARPWAY_DEVICE bool can_carry(const void* place, u64 size, u64 flag, const Site& site) {
+#if defined(WARPWAY_DEVICE_CHECKS)
+  const u64 misaligned = address(place) % size;
+  if (misaligned != 0) refuse(site, Code::Alignment, size, misaligned, Kind::Packet);
+  else if (flag == 0) refuse(site, Code::Misuse, 1, 0, Kind::Packet);
+  return misaligned == 0 && flag != 0;
+#else
+  static_cast<void>(place), static_cast<void>(size), static_cast<void>(flag), static_cast<void>(site);
+  return true;
+#endif
+}
+
+/// The same where there is no site to report to.
+WARPWAY_DEVICE void must_carry(const void* place, u64 size, u64 flag) {
+  if (!can_carry(place, size, flag, Site{})) WARPWAY_TRAP();
+}
+
+}  // namespace detail
+
 /// Waits for a packet. `data` is zero unless the status is `Ok`.
 template <class Packet>
 WARPWAY_NODISCARD WARPWAY_DEVICE Status await_packet(const Packet* packet, u32 flag, typename Packet::Payload& data,
                                                      const Site& site, Patience patience = {}, u64 epoch = 0) {
   typename Packet::Payload seen{};
+  data = seen;
+  if (!detail::can_carry(packet, sizeof(Packet), flag, site)) return Status::Aborted;
   const Status status = poll_until(
       Wait{site, Kind::Packet, flag, epoch},
       [&](u64& observed) {
@@ -120,11 +145,12 @@ WARPWAY_DEVICE void store_bytes(u8* dst, Payload payload, u64 bytes) {
 
 }  // namespace detail
 
-/// Packs data. Collective.
+/// Packs data. Checked builds end the kernel by a trap if the packets are misaligned or the flag is 0. Collective.
 template <class Packet = LL16>
 WARPWAY_DEVICE void copyToPackets(void* packets, const void* src, u64 bytes, u32 thread_id, u32 num_threads, u32 flag) {
   using Payload = typename Packet::Payload;
   constexpr u64 size = sizeof(Payload);
+  detail::must_carry(packets, sizeof(Packet), flag);
   auto* out = static_cast<Packet*>(packets);
   const u8* from = static_cast<const u8*>(src);
   u64 aligned = detail::address(from) % size == 0 ? bytes / size : 0;

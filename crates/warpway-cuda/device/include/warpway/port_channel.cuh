@@ -112,7 +112,11 @@ struct PortChannel {
 
   WARPWAY_DEVICE u64 signal() const { return base.signal(); }
   WARPWAY_NODISCARD WARPWAY_DEVICE Status flush(i64 max_spin = -1) const { return base.flush(max_spin); }
-  WARPWAY_DEVICE u64 atomicAdd(u64 dst_offset, i64 value) const { return base.atomicAdd(dst, dst_offset, value); }
+  WARPWAY_DEVICE u64 atomicAdd(u64 dst_offset, i64 value) const {
+    if (dst_bytes >= sizeof value && dst_offset <= dst_bytes - sizeof value) return base.atomicAdd(dst, dst_offset, value);
+    refuse(base.fifo.site, Code::FifoRange, sizeof value, dst_offset);
+    return no_position;
+  }
   WARPWAY_DEVICE bool poll() const { return base.poll(); }
   WARPWAY_NODISCARD WARPWAY_DEVICE Status wait(i64 max_spin = -1) const { return base.wait(max_spin); }
 

@@ -5,7 +5,8 @@
 // before, results after. Vectors are naturally aligned, 4, 8 or 16 bytes. The order of a reduction is the hardware's.
 // Sums are in the widest accumulator that the switch has, unless `AccumT` is the type itself: f16 and bf16 in float, 8-bit floats
 // (sm_100a) in half. What the switch cannot do does not compile; another operator never takes its place.
-// Builds with WARPWAY_DEVICE_CHECKS check range and alignment.
+// Whole vectors only: a channel has no peers' addresses, so bytes beyond the last multiple of 4, and folds that the
+// switch does not do, are for memory channels to the peers. Builds with WARPWAY_DEVICE_CHECKS check range and alignment.
 #pragma once
 
 #include "warpway/semaphores.cuh"

@@ -1,5 +1,9 @@
 // What the headers do when one host thread calls: copies, packets, lines, waits, requests. Threads of a collective call one
 // after the other. Ends with 0 if all is right, else names the check that failed.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -219,6 +223,58 @@ void a_bound_counts_failed_tests() {
   CHECK(tests == tests_between_looks && w.host.record_state == 0);
 }
 
+/// The cheaper one is tested first, and the other only where it fails; the record is that of the first.
+void either_of_two_conditions_ends_a_wait() {
+  for (u32 first_at : {1u, 70u, ~0u}) {
+    for (u32 second_at : {1u, 70u, 200u, ~0u}) {
+      World w;
+      u32 firsts = 0, seconds = 0;
+      const u32 end = first_at <= second_at ? first_at : second_at;
+      const Either expected = first_at == end ? Either::First : Either::Second;
+      // What it must become, it is not before; what it must stay after a failure, the last test was not.
+      const Either before = end <= 100 && expected == Either::First ? Either::Second : Either::First;
+      Either which = before;
+      const auto first = [&](u64& seen) { return seen = 5, ++firsts >= first_at; };
+      const auto second = [&](u64& seen) { return seen = 6, ++seconds >= second_at; };
+      const Status status = poll_until_either(Wait{w.site(), Kind::Call, 9}, first, second, which, {99});
+      if (end > 100) {
+        CHECK(status == Status::Timeout && firsts == 100 && seconds == 100 && which == before);
+        CHECK(w.failed(Code::Timeout, Kind::Call, 9, 5));
+      } else {
+        CHECK(status == Status::Ok && firsts == end && which == expected);
+        CHECK(seconds == (expected == Either::First ? end - 1 : end) && w.control.poison == 0);
+      }
+    }
+  }
+}
+
+/// Six arguments are two offsets and no bound, or one offset and a bound.
+void arguments_of_unpackPackets_say_what_they_are() {
+  alignas(16) u8 packets[64], data[40];
+  u64 words[3] = {};
+  World w;
+  const MemoryChannel c{{&words[0], &words[1], &words[2], w.site()}, packets, 64, data, 40, packets, 64, nullptr, 0};
+  const auto moved = [&](u32 to, u32 from, auto call) {
+    for (u32 i = 0; i < 40; ++i) data[i] = static_cast<u8>(i + 1);
+    for (u32 i = 0; i < 4; ++i) c.putPackets(16 * i, 8 * i, 8, 0, 1, 9);
+    std::memset(data, 0xee, 40);
+    CHECK(call() == Status::Ok && w.control.poison == 0);
+    for (u32 i = 0; i < 40; ++i) CHECK(data[i] == (i >= to && i < to + 8 ? from + i - to + 1 : 0xee));
+  };
+  const u64 bytes = 8;
+  const u32 thread = 0, flag = 9;
+  moved(24, 8, [&] { return c.unpackPackets(24, 16, 8, 0, 1, 9); });
+  moved(24, 8, [&] { return c.unpackPackets<LL16>(24, 16, sizeof bytes, thread, 1, 9); });
+  moved(24, 8, [&] { return c.unpackPackets(24, 16, bytes, thread, 1u, flag); });
+  moved(24, 8, [&] { return c.unpackPackets(24, 16, 8u, thread, 1u, flag); });
+  moved(24, 8, [&] { return c.unpackPackets(24, 16, 8, 0, 1, 9, 100); });
+  moved(16, 8, [&] { return c.unpackPackets(16, 8, 0, 1, 9); });
+  moved(16, 8, [&] { return c.unpackPackets(16, bytes, thread, 1u, flag, 100); });
+  moved(16, 8, [&] { return c.unpackPackets(16, bytes, thread, 1, 9, 100l); });
+  moved(16, 8, [&] { return c.unpackPackets<LL16>(16, 8, 0, 1, 9, i64{100}); });
+  moved(16, 8, [&] { return c.unpackPackets(16, bytes, u64{0}, 1u, flag, i64{100}); });
+}
+
 void requests_lie_as_the_proxy_expects() {
   constexpr u64 commit = u64{1} << 63;
   World w;
@@ -236,6 +292,14 @@ void requests_lie_as_the_proxy_expects() {
   CHECK(fifo.push(trigger) == 2 && slots[1] == 0x8765432105 && slots[7] == 0 && cached == 1);
   CHECK(fifo.push(trigger) == no_position && w.failed(Code::Timeout, Kind::FifoSlot, 2, 1));
   CHECK(fifo.push(trigger) == no_position && head == 4);
+  // Nobody is kept in a loop: consumed, failed, never pushed, stopped.
+  CHECK(fifo.poll(0) && fifo.poll(1) && fifo.poll(no_position) && fifo.sync(1) == Status::Aborted);
+
+  World last;
+  tail = 2 | proxy_stopped;
+  const Fifo polled{slots, &head, &tail, &cached, 2, last.site()};
+  CHECK(polled.poll(1) && last.control.poison == 0);
+  CHECK(polled.poll(2) && last.failed(Code::Aborted, Kind::FifoSlot, 3, tail));
 
   World stopped;
   tail = 2 | proxy_stopped;
@@ -254,7 +318,76 @@ void requests_lie_as_the_proxy_expects() {
   }
 }
 
+/// An addition needs eight bytes of the peer's memory, at a multiple of eight.
+void additions_stay_within_their_memory() {
+  for (u64 bytes : {u64{0}, u64{7}, u64{8}, u64{24}, u64{28}}) {
+    for (u64 offset : {u64{0}, u64{4}, u64{16}, u64{24}, u64{1} << 63, ~u64{7}}) {
+      World w;
+      alignas(64) u64 slots[16] = {};
+      u64 head = 0, tail = 0, cached = 0;
+      const PortChannel channel{{3, 0, {}, Fifo{slots, &head, &tail, &cached, 2, w.site()}, &tail}, 5, 6, bytes, 0};
+      const bool fits = bytes >= 8 && offset <= bytes - 8;
+      if (fits && offset % 8 == 0) {
+        CHECK(channel.atomicAdd(offset, -2) == 0 && slots[0] == offset && slots[6] == ~u64{1} && w.control.poison == 0);
+        continue;
+      }
+      CHECK(channel.atomicAdd(offset, -2) == no_position && head == 0);
+      CHECK(fits ? w.failed(Code::Alignment, Kind::Call, 8, offset) : w.failed(Code::FifoRange, Kind::Call, 8, offset));
+    }
+  }
+}
+
 #if defined(WARPWAY_DEVICE_CHECKS)
+/// Packets and lines with flag 0 or at an odd place are neither written nor waited for.
+void checked_packets_refuse() {
+  alignas(128) u8 place[256], data[8] = {};
+  u64 words[3] = {};
+  for (u32 call = 0; call < 10; ++call) {
+    std::memset(place, 0, 256);
+    World w;
+    const MemoryChannel c{{&words[0], &words[1], &words[2], w.site()}, place, 256, data, 8, place, 256, nullptr, 0};
+    MemoryChannel shifted = c;
+    shifted.packet_buffer = place + 8;
+    Vec8 payload{1, 1};
+    Vec16 part{1, 1, 1, 1};
+    const auto* line = reinterpret_cast<const Line*>(place);
+    const auto* beside = reinterpret_cast<const Line*>(place + 16);
+    u64 size = 0, off = 0;
+    if (call == 0) c.putPackets(0, 0, 8, 0, 1, 0);
+    if (call == 1) c.putPackets(24, 0, 8, 0, 1, 9), size = 16, off = 8;
+    if (call == 2) c.putPackets<LL8>(4, 0, 8, 0, 1, 9), size = 8, off = 4;
+    if (call == 3) CHECK(c.unpackPackets(0, 8, 0, 1, 0) == Status::Aborted);
+    if (call == 4) { CHECK(shifted.unpackPackets(0, 8, 0, 1, 9) == Status::Aborted); size = 16, off = 8; }
+    if (call == 5) CHECK(c.unpackPacket(0, 0).x == 0);
+    if (call == 6) { CHECK(await_packet(reinterpret_cast<LL16*>(place + 8), 9, payload, w.site()) == Status::Aborted); size = 16, off = 8; }
+    if (call == 7) CHECK(await_packet(reinterpret_cast<LL8*>(place), 0, payload.x, w.site()) == Status::Aborted);
+    if (call == 8) CHECK(await_line(line, LineGroup::of(0), 0, part, w.site()) == Status::Aborted && part.x == 0);
+    if (call == 9) { CHECK(await_line(beside, LineGroup::of(0), 9, part, w.site()) == Status::Aborted); size = 128, off = 16; }
+    CHECK(size == 0 ? w.failed(Code::Misuse, Kind::Packet, 1, 0) : w.failed(Code::Alignment, Kind::Packet, size, off));
+    CHECK(payload.x == (call == 6 || call == 7 ? 0 : 1));
+    for (u32 i = 0; i < 256; ++i) CHECK(place[i] == 0);
+  }
+}
+
+/// Who has no site to report to ends by a trap.
+void checked_packing_traps() {
+  alignas(128) static u8 place[256], data[8];
+  for (u32 call = 0; call < 5; ++call) {
+    const pid_t child = fork();
+    if (child == 0) {
+      if (call == 0) copyToPackets(place, data, 8, 0, 1, 9), copyToLines(place, data, 8, 0, 8, 9);
+      if (call == 1) copyToPackets(place, data, 8, 0, 1, 0);
+      if (call == 2) copyToPackets(place + 8, data, 8, 0, 1, 9);
+      if (call == 3) copyToLines(place, data, 8, 0, 8, 0);
+      if (call == 4) copyToLines(place + 64, data, 8, 0, 8, 9);
+      _exit(0);
+    }
+    int status = 0;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(call == 0 ? WIFEXITED(status) && WEXITSTATUS(status) == 0 : WIFSIGNALED(status) && WTERMSIG(status) != SIGSEGV);
+  }
+}
+
 /// Ranges that end beyond their memory, or begin there, and handles whose channel is gone: nothing is moved.
 void checked_channels_refuse() {
   alignas(16) u8 remote[80], local[80], arrived[160];
@@ -328,10 +461,15 @@ int main() {
   lines_take_any_number_of_bytes();
   half_a_packet_is_none();
   a_bound_counts_failed_tests();
+  either_of_two_conditions_ends_a_wait();
+  arguments_of_unpackPackets_say_what_they_are();
   semaphores_wait_and_fail();
   requests_lie_as_the_proxy_expects();
   one_offset_stands_for_both();
+  additions_stay_within_their_memory();
 #if defined(WARPWAY_DEVICE_CHECKS)
+  checked_packets_refuse();
+  checked_packing_traps();
   checked_channels_refuse();
 #endif
   flags_follow_epochs();
