@@ -67,7 +67,8 @@ struct ChannelPut {
 
 /// Both directions at once, all kinds of offsets; the guards of the buffers are at their very ends.
 fn transfers(kernel: &str, puts: bool) {
-    const SIZE: usize = 100_000;
+    /// Two rounds of eight vectors for each thread, and a part of one.
+    const SIZE: usize = 1_500_000;
     let pair = Pair::open();
     let kernels = pair.kernels(Source::COPY, kernel);
     let data = [0u32, 1].map(|rank| {
@@ -80,9 +81,9 @@ fn transfers(kernel: &str, puts: bool) {
         (1, 1, SIZE - 1),
         (0, 3, SIZE - 3),
         (16, 0, 65_536),
-        (99_999, 0, 1),
+        (SIZE - 1, 0, 1),
         (4, 8, 13),
-        (8, 4, 77_777),
+        (8, 4, 777_777),
         (5, 5, 0),
     ] {
         let filler = vec![0xc5; SIZE];

@@ -1,8 +1,8 @@
 // Copies by threads, any address and any number of bytes.
 //
 // Collective: each of `num_threads` threads calls with its own `thread_id`; thread i moves vectors i, i + n, i + 2n, ...
-// Each vector is loaded to registers and then stored; four are under way per thread, which is what it takes to fill
-// NVLink with eight blocks of 512 threads. No fence inside: the caller orders. Ranges must not overlap.
+// Each vector is loaded to registers and then stored, several per thread at a time: what is under way on a link is
+// its rate times the time of a load. No fence inside: the caller orders. Ranges must not overlap.
 //
 // Never is a byte written outside [dst, dst + bytes) or read outside [src, src + bytes).
 #pragma once
@@ -11,26 +11,37 @@
 
 namespace warpway {
 
+/// Vectors of a thread under way. Loads from the device's own memory are back soon, and nobody waits for stores to a
+/// peer: four fill NVLink with eight blocks of 512 threads. Loads from a peer take longer, so eight.
+inline constexpr u32 near_depth = 4;
+inline constexpr u32 far_depth = 8;
+
 namespace detail {
 
-/// Vectors that a thread has under way.
-inline constexpr u32 copy_depth = 4;
-
-template <class V>
+template <u32 Depth, class V>
 WARPWAY_DEVICE void copy_vectors(V* dst, const V* src, u64 count, u32 thread_id, u32 num_threads) {
   const u64 step = num_threads;
   u64 i = thread_id;
   // The last vector of a full round is the farthest one.
   WARPWAY_ROLLED
-  for (const u64 reach = (copy_depth - 1) * step; i + reach < count; i += copy_depth * step) {
-    V v[copy_depth];
+  for (const u64 reach = (Depth - 1) * step; i + reach < count; i += Depth * step) {
+    V v[Depth];
     WARPWAY_UNROLL
-    for (u32 k = 0; k < copy_depth; ++k) v[k] = src[i + k * step];
+    for (u32 k = 0; k < Depth; ++k) v[k] = src[i + k * step];
     WARPWAY_UNROLL
-    for (u32 k = 0; k < copy_depth; ++k) dst[i + k * step] = v[k];
+    for (u32 k = 0; k < Depth; ++k) dst[i + k * step] = v[k];
   }
-  WARPWAY_ROLLED
-  for (; i < count; i += step) dst[i] = src[i];
+  if (i >= count) return;
+  // What is left is no full round. All of it at once: one after the other, each would take the time of a load.
+  V v[Depth - 1];
+  WARPWAY_UNROLL
+  for (u32 k = 0; k < Depth - 1; ++k) {
+    if (i + k * step < count) v[k] = src[i + k * step];
+  }
+  WARPWAY_UNROLL
+  for (u32 k = 0; k < Depth - 1; ++k) {
+    if (i + k * step < count) dst[i + k * step] = v[k];
+  }
 }
 
 WARPWAY_DEVICE u64 address(const void* pointer) { return reinterpret_cast<u64>(pointer); }
@@ -52,7 +63,7 @@ WARPWAY_DEVICE void copy_edge(u8* dst, const u8* src, u32 bytes, u32 thread_id, 
 }
 
 /// Both addresses have the same distance to a multiple of the vector's size.
-template <class V>
+template <u32 Depth, class V>
 WARPWAY_DEVICE void copy_aligning(u8* dst, const u8* src, u64 bytes, u32 thread_id, u32 num_threads) {
   constexpr u64 size = sizeof(V);
   u64 head = (0 - address(dst)) % size;
@@ -60,18 +71,20 @@ WARPWAY_DEVICE void copy_aligning(u8* dst, const u8* src, u64 bytes, u32 thread_
   const u64 vectors = (bytes - head) / size;
   const u64 tail = bytes - head - vectors * size;
   if (head != 0) copy_edge(dst, src, static_cast<u32>(head), thread_id, num_threads);
-  copy_vectors(reinterpret_cast<V*>(dst + head), reinterpret_cast<const V*>(src + head), vectors, thread_id, num_threads);
+  copy_vectors<Depth>(reinterpret_cast<V*>(dst + head), reinterpret_cast<const V*>(src + head), vectors, thread_id,
+                      num_threads);
   if (tail != 0) copy_edge(dst + (bytes - tail), src + (bytes - tail), static_cast<u32>(tail), thread_id, num_threads);
 }
 
 /// Addresses whose distance is no multiple of the preferred vector. Not inlined: it is long, and where it is needed the
 /// call is not what costs.
+template <u32 Depth>
 WARPWAY_COLD void copy_narrow(u8* dst, const u8* src, u64 bytes, u32 thread_id, u32 num_threads) {
   const u64 distance = address(dst) ^ address(src);
-  if (distance % 8 == 0) return copy_aligning<Vec8>(dst, src, bytes, thread_id, num_threads);
-  if (distance % 4 == 0) return copy_aligning<u32>(dst, src, bytes, thread_id, num_threads);
-  if (distance % 2 == 0) return copy_aligning<u16>(dst, src, bytes, thread_id, num_threads);
-  copy_vectors(dst, src, bytes, thread_id, num_threads);
+  if (distance % 8 == 0) return copy_aligning<Depth, Vec8>(dst, src, bytes, thread_id, num_threads);
+  if (distance % 4 == 0) return copy_aligning<Depth, u32>(dst, src, bytes, thread_id, num_threads);
+  if (distance % 2 == 0) return copy_aligning<Depth, u16>(dst, src, bytes, thread_id, num_threads);
+  copy_vectors<Depth>(dst, src, bytes, thread_id, num_threads);
 }
 
 template <u32 Bytes>
@@ -94,13 +107,13 @@ struct VectorOf<16> {
 /// Elements of an aligned array. Collective.
 template <class T>
 WARPWAY_DEVICE void copy(T* dst, const T* src, u64 count, u32 thread_id, u32 num_threads) {
-  detail::copy_vectors(dst, src, count, thread_id, num_threads);
+  detail::copy_vectors<near_depth>(dst, src, count, thread_id, num_threads);
 }
 
 /// Bytes. `Align` is 4, 8 or 16, the preferred vector. `CopyRemainder = false` promises that both addresses and the
 /// number of bytes are multiples of it. Otherwise the vector is the widest that fits the distance of
-/// the addresses, down to single bytes. Collective.
-template <u32 Align = 16, bool CopyRemainder = true>
+/// the addresses, down to single bytes. `Depth` is `far_depth` where the source is a peer's memory. Collective.
+template <u32 Align = 16, bool CopyRemainder = true, u32 Depth = near_depth>
 WARPWAY_DEVICE void copy(void* dst, const void* src, u64 bytes, u32 thread_id, u32 num_threads) {
   static_assert(Align == 4 || Align == 8 || Align == 16, "Align is 4, 8 or 16");
   using Vector = typename detail::VectorOf<Align>::Type;
@@ -112,13 +125,13 @@ WARPWAY_DEVICE void copy(void* dst, const void* src, u64 bytes, u32 thread_id, u
   }
 #endif
   if constexpr (!CopyRemainder) {
-    detail::copy_vectors(reinterpret_cast<Vector*>(to), reinterpret_cast<const Vector*>(from), bytes / Align, thread_id,
-                         num_threads);
+    detail::copy_vectors<Depth>(reinterpret_cast<Vector*>(to), reinterpret_cast<const Vector*>(from), bytes / Align,
+                                thread_id, num_threads);
   } else {
     if ((detail::address(to) ^ detail::address(from)) % Align == 0) {
-      detail::copy_aligning<Vector>(to, from, bytes, thread_id, num_threads);
+      detail::copy_aligning<Depth, Vector>(to, from, bytes, thread_id, num_threads);
     } else {
-      detail::copy_narrow(to, from, bytes, thread_id, num_threads);
+      detail::copy_narrow<Depth>(to, from, bytes, thread_id, num_threads);
     }
   }
 }

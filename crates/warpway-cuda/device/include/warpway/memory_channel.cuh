@@ -74,7 +74,7 @@ struct MemoryChannel {
   WARPWAY_DEVICE void get(u64 target_offset, u64 origin_offset, u64 bytes, u32 thread_id, u32 num_threads) const {
     if (!is_running<G>(semaphore.site) || !in_range(target_offset, bytes, src_bytes) ||
         !in_range(origin_offset, bytes, dst_bytes)) return;
-    copy<Align, CopyRemainder>(at(src, target_offset), at(dst, origin_offset), bytes, thread_id, num_threads);
+    copy<Align, CopyRemainder, far_depth>(at(src, target_offset), at(dst, origin_offset), bytes, thread_id, num_threads);
   }
   template <u32 Align = 16, bool CopyRemainder = true, Guard G = Guard::Poison>
   WARPWAY_DEVICE void get(u64 offset, u64 bytes, u32 thread_id, u32 num_threads) const {

@@ -171,6 +171,35 @@ WARPWAY_DEVICE void copyToPackets(void* packets, const void* src, u64 bytes, u32
   }
 }
 
+namespace detail {
+
+/// Waits for packets i, i + step, ... of a thread, at most `Depth` and below `count`, looking at all of them at a time:
+/// one after the other, each would take the time of a load.
+template <u32 Depth, class Packet>
+WARPWAY_NODISCARD WARPWAY_DEVICE Status await_packets(const Packet* in, u64 i, u64 step, u64 count, u32 flag,
+                                                      typename Packet::Payload (&data)[Depth], const Site& site,
+                                                      Patience patience) {
+  return poll_until(
+      Wait{site, Kind::Packet, flag},
+      [&](u64& observed) {
+        u32 found[Depth], missing = 0;
+        WARPWAY_UNROLL
+        for (u32 k = 0; k < Depth; ++k) {
+          // The last one again instead of one beyond: no branch keeps the loads apart.
+          const u64 at = i + k * step;
+          missing |= u32{in[at < count ? at : count - 1].readOnce(flag, data[k], found[k])} << k;
+        }
+        WARPWAY_UNROLL
+        for (u32 k = Depth; k-- > 0;) {
+          if (missing >> k & 1) observed = found[k];
+        }
+        return missing == 0;
+      },
+      patience);
+}
+
+}  // namespace detail
+
 /// Unpacks data. A thread whose packet does not come stops there; what it has not unpacked stays as it was.
 /// Collective.
 template <class Packet = LL16>
@@ -182,15 +211,27 @@ WARPWAY_NODISCARD WARPWAY_DEVICE Status copyFromPackets(void* dst, const void* p
   const auto* in = static_cast<const Packet*>(packets);
   u8* to = static_cast<u8*>(dst);
   const bool aligned = detail::address(to) % size == 0;
-  for (u64 i = thread_id; i * size < bytes; i += num_threads) {
-    Payload data;
-    const Status status = await_packet(in + i, flag, data, site, {max_spin});
-    if (status != Status::Ok) return status;
+  const auto put = [&](u64 i, Payload data) {
     const u64 left = bytes - i * size;
     if (aligned && left >= size) *reinterpret_cast<Payload*>(to + i * size) = data;
     else detail::store_bytes(to + i * size, data, left);
+  };
+  const u64 count = bytes / size + (bytes % size != 0), step = num_threads;
+  u64 i = thread_id;
+  for (; i + step < count; i += near_depth * step) {
+    Payload data[near_depth];
+    const Status status = detail::await_packets<near_depth>(in, i, step, count, flag, data, site, {max_spin});
+    if (status != Status::Ok) return status;
+    WARPWAY_UNROLL
+    for (u32 k = 0; k < near_depth; ++k) {
+      if (i + k * step < count) put(i + k * step, data[k]);
+    }
   }
-  return Status::Ok;
+  if (i >= count) return Status::Ok;
+  Payload data;
+  const Status status = await_packet(in + i, flag, data, site, {max_spin});
+  if (status == Status::Ok) put(i, data);
+  return status;
 }
 
 }  // namespace warpway

@@ -41,6 +41,7 @@ void check_only(const u8* out, const u8* data, u32 room, u32 from, u32 bytes, u8
   }
 }
 
+template <u32 Depth>
 void copies_are_exact() {
   alignas(64) static u8 src[512], dst[512];
   for (u32 i = 0; i < 512; ++i) src[i] = sample(i);
@@ -49,7 +50,9 @@ void copies_are_exact() {
       for (u32 from = 64; from < 96; ++from) {
         for (u32 bytes = 0; bytes <= 257; ++bytes) {
           std::memset(dst, 0xc5, sizeof dst);
-          for (u32 t = 0; t < threads; ++t) copy(dst + to, static_cast<const void*>(src + from), bytes, t, threads);
+          for (u32 t = 0; t < threads; ++t) {
+            copy<16, true, Depth>(dst + to, static_cast<const void*>(src + from), bytes, t, threads);
+          }
           check_only(dst, src + from, 512, to, bytes, 0xc5);
         }
       }
@@ -57,7 +60,7 @@ void copies_are_exact() {
   }
   for (u32 bytes = 0; bytes <= 256; bytes += 4) {
     std::memset(dst, 0xc5, sizeof dst);
-    for (u32 t = 0; t < 5; ++t) copy<4, false>(dst + 64, src + 68, bytes, t, 5);
+    for (u32 t = 0; t < 5; ++t) copy<4, false, Depth>(dst + 64, src + 68, bytes, t, 5);
     check_only(dst, src + 68, 512, 64, bytes, 0xc5);
   }
 }
@@ -192,6 +195,15 @@ void semaphores_wait_and_fail() {
   Vec8 data{1, 1};
   CHECK(await_packet(&packet, 5, data, silent.site()) == Status::Timeout && data.x == 0 && data.y == 0);
   CHECK(silent.failed(Code::Timeout, Kind::Packet, 5, 0));
+
+  // Of nine packets of a thread the seventh has another flag: it is named, and what was unpacked before it stays.
+  World partial;
+  alignas(16) LL16 nine[9];
+  u64 unpacked[9] = {};
+  for (u32 i = 0; i < 9; ++i) nine[i].write(u64{i} + 1, i == 6 ? 4 : 5);
+  CHECK(copyFromPackets(unpacked, nine, sizeof unpacked, 0, 1, 5, -1, partial.site()) == Status::Timeout);
+  CHECK(partial.failed(Code::Timeout, Kind::Packet, 5, 4));
+  for (u32 i = 0; i < 9; ++i) CHECK(unpacked[i] == (i < near_depth ? i + 1 : 0));
 }
 
 void half_a_packet_is_none() {
@@ -455,7 +467,8 @@ void vectors_hold_words_and_clip() {
 }  // namespace
 
 int main() {
-  copies_are_exact();
+  copies_are_exact<near_depth>();
+  copies_are_exact<far_depth>();
   packets_take_any_number_of_bytes<LL16>();
   packets_take_any_number_of_bytes<LL8>();
   lines_take_any_number_of_bytes();
