@@ -129,6 +129,7 @@ symbol_table! {
         cuMemGetAllocationPropertiesFromHandle = "cuMemGetAllocationPropertiesFromHandle": fn(
             *mut CUmemAllocationProp, CUmemGenericAllocationHandle,
         ) -> CUresult;
+        cuFuncGetParamInfo = "cuFuncGetParamInfo": fn(CUfunction, usize, *mut usize, *mut usize) -> CUresult;
         cuLaunchCooperativeKernel = "cuLaunchCooperativeKernel": fn(
             CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void,
         ) -> CUresult;

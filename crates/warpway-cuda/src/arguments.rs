@@ -11,8 +11,38 @@ const MOST: usize = 12;
     note = "a tuple of up to twelve"
 )]
 pub trait Arguments {
+    /// The types of the values.
+    const TYPES: &'static ArgumentTypes;
+
     /// Where each value lies, for as long as `self` is borrowed; null behind the last.
     fn addresses(&self) -> [*mut c_void; MOST];
+}
+
+/// The types of a tuple, for the comparison with what a kernel takes.
+#[derive(Debug)]
+pub struct ArgumentTypes(&'static [ArgumentType]);
+
+#[derive(Debug)]
+pub(crate) struct ArgumentType {
+    pub(crate) bytes: u64,
+    pub(crate) alignment: u64,
+    pub(crate) name: fn() -> &'static str,
+}
+
+impl ArgumentType {
+    const fn of<T>() -> Self {
+        Self {
+            bytes: size_of::<T>() as u64,
+            alignment: align_of::<T>() as u64,
+            name: std::any::type_name::<T>,
+        }
+    }
+}
+
+impl ArgumentTypes {
+    pub(crate) fn list(&self) -> &'static [ArgumentType] {
+        self.0
+    }
 }
 
 /// Passes the tuples that kernels take to a macro: a name and a place for each value.
@@ -39,6 +69,8 @@ pub(crate) use for_each_tuple;
 macro_rules! tuples {
     ($(($($name:ident $at:tt),*))*) => { $(
         impl<$($name: Copy),*> Arguments for ($($name,)*) {
+            const TYPES: &'static ArgumentTypes = &ArgumentTypes(&[$(ArgumentType::of::<$name>()),*]);
+
             fn addresses(&self) -> [*mut c_void; MOST] {
                 let mut all = [std::ptr::null_mut(); MOST];
                 $(
@@ -53,6 +85,8 @@ macro_rules! tuples {
 for_each_tuple!(tuples);
 
 impl Arguments for () {
+    const TYPES: &'static ArgumentTypes = &ArgumentTypes(&[]);
+
     fn addresses(&self) -> [*mut c_void; MOST] {
         [std::ptr::null_mut(); MOST]
     }

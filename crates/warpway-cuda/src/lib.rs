@@ -45,9 +45,10 @@ mod memory;
 mod module;
 mod proxy;
 mod residency;
+mod signature;
 mod stream;
 
-pub use arguments::Arguments;
+pub use arguments::{ArgumentTypes, Arguments};
 pub use context::{Context, Entered};
 pub use device::{Architecture, GpuInfo, PciAddress, PeerLink};
 pub use driver::Driver;

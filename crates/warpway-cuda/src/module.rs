@@ -17,6 +17,7 @@ use crate::code;
 use crate::context::{Context, lock};
 use crate::in_flight::Lasting;
 use crate::residency::{Claim, Residency};
+use crate::signature::Signature;
 use crate::stream::Stream;
 
 /// A loaded image. Cheap to clone; the last clone unloads it, after the launches by [`Gpu`](crate::Gpu)s of the process that
@@ -75,7 +76,9 @@ impl Module {
             unsafe { (context.driver().table().cuModuleGetFunction)(&raw mut function, *raw, text.as_ptr()) };
         let what = format_args!("looking for kernel {name}");
         context.check(what, "cuModuleGetFunction", result)?;
-        Ok(Kernel { module: self.clone(), raw: function, name: name.into(), resident: Arc::default() })
+        let signature = Arc::new(Signature::ask(context, name, function)?);
+        let resident = Arc::default();
+        Ok(Kernel { module: self.clone(), raw: function, name: name.into(), signature, resident })
     }
 
     /// Address and bytes of a global variable.
@@ -135,6 +138,7 @@ pub struct Kernel {
     module: Module,
     raw: CUfunction,
     name: Arc<str>,
+    signature: Arc<Signature>,
     /// Blocks that the device holds, by threads and bytes of shared memory of each; asked for once.
     resident: Arc<Mutex<Vec<(u32, u32, u64)>>>,
 }
@@ -231,9 +235,15 @@ impl Kernel {
         })
     }
 
+    /// An error if arguments of these types cannot be the kernel's: `gpu.arguments`.
+    pub(crate) fn check_arguments<A: Arguments>(&self) -> Result<(), GpuError> {
+        self.signature.check::<A>(&self.name)
+    }
+
     /// Launches the kernel. The driver copies the arguments before the call returns.
     ///
     /// # Errors
+    /// `gpu.arguments` for other arguments than the kernel takes, by number or size, if the driver can tell (CUDA 12.4);
     /// `gpu.driver`, for a shape that the device does not take; failures of the kernel itself come with later calls.
     ///
     /// # Safety
@@ -245,6 +255,7 @@ impl Kernel {
         shape: LaunchShape,
         arguments: &A,
     ) -> Result<(), GpuError> {
+        self.check_arguments::<A>()?;
         let context = self.context();
         let _entered = context.enter()?;
         let LaunchShape { blocks, threads, shared_bytes } = shape;

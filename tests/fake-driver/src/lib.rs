@@ -75,5 +75,5 @@ mod library;
 mod live;
 
 pub use client::{Fake, Launch};
-pub use library::library;
+pub use library::{library, with_library_without};
 pub use live::Live;

@@ -1,6 +1,6 @@
 //! Where the shared object is, and whether it is the one that belongs to this build.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A number made from the sources (build.rs). The shared object carries it too.
 pub(crate) const BUILD: &str = env!("FAKE_CUDA_BUILD");
@@ -23,6 +23,27 @@ pub fn library() -> PathBuf {
         );
     };
     path.clone()
+}
+
+/// An older driver: a copy of the shared object without one of its functions, while `work` runs. It is a driver of its own,
+/// apart from [`Fake`](crate::Fake).
+///
+/// # Panics
+/// If there is no such function.
+pub fn with_library_without<R>(function: &str, work: impl FnOnce(&Path) -> R) -> R {
+    let mut bytes = std::fs::read(library()).expect("the shared object");
+    let name = [b"\0", function.as_bytes(), b"\0"].concat();
+    let places: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&name)).collect();
+    assert!(!places.is_empty(), "no function {function}");
+    for at in places {
+        // Under another name nobody finds it.
+        bytes[at + function.len()] ^= 1;
+    }
+    let path = std::env::temp_dir().join(format!("no-{function}-{}.so", std::process::id()));
+    std::fs::write(&path, bytes).expect("a file for the older driver");
+    let result = work(&path);
+    std::fs::remove_file(&path).expect("the older driver's file");
+    result
 }
 
 /// Whether the file carries our number. It is searched for as bytes: loading a stranger would run its initialisers.

@@ -18,6 +18,7 @@ mod device_bulk;
 mod device_copy;
 mod device_failures;
 mod device_fifo;
+mod device_launch;
 mod device_numbers;
 mod device_packets;
 mod device_semaphores;

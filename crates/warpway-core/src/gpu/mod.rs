@@ -1,11 +1,13 @@
 //! What can go wrong with a GPU. The engines that drive one are other crates; their errors meet the others here.
 
+mod argument_mismatch;
 mod kernel_failure;
 
 use std::time::Duration;
 
 use crate::error::ErrorCode;
 
+pub use argument_mismatch::{ArgumentMismatch, ParameterExtent};
 pub use kernel_failure::{FailureCode, KernelFailure, WaitKind};
 
 /// A GPU's driver, its memory or a kernel for it.
@@ -45,6 +47,14 @@ pub enum GpuError {
         what: String,
         /// What is wrong.
         why: String,
+    },
+    /// Arguments that are not those of the kernel. It was not launched.
+    #[error("launching {kernel}: {mismatch}")]
+    Arguments {
+        /// The kernel.
+        kernel: String,
+        /// What is wrong with them.
+        mismatch: ArgumentMismatch,
     },
     /// A device that is not the one needed, or that lacks what is asked for.
     #[error("{what}: device {device}: {why}{}", advice(.hint))]
@@ -102,9 +112,11 @@ impl GpuError {
         match self {
             Self::Driver { .. } => ErrorCode::SystemError,
             Self::Timeout { .. } => ErrorCode::Timeout,
-            Self::Compile { .. } | Self::Image { .. } | Self::Device { .. } | Self::Residency { .. } => {
-                ErrorCode::InvalidUsage
-            }
+            Self::Compile { .. }
+            | Self::Image { .. }
+            | Self::Arguments { .. }
+            | Self::Device { .. }
+            | Self::Residency { .. } => ErrorCode::InvalidUsage,
             Self::Kernel(failure) => failure.error_code(),
         }
     }
@@ -115,6 +127,7 @@ impl GpuError {
             Self::Driver { .. } => "gpu.driver",
             Self::Compile { .. } => "gpu.compile",
             Self::Image { .. } => "gpu.image",
+            Self::Arguments { .. } => "gpu.arguments",
             Self::Device { .. } => "gpu.device",
             Self::Timeout { .. } => "gpu.timeout",
             Self::Residency { .. } => "gpu.residency",

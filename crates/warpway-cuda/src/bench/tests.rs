@@ -27,18 +27,19 @@ use crate::proxy::PortConfig;
 const BYTES: u64 = 4 << 20;
 
 /// What the kernels of each name are given, as `parameters.rs` says.
-fn parameter_bytes(symbol: &str) -> u64 {
+fn parameter_bytes(symbol: &str) -> Vec<u64> {
+    let port = |words| [&[size_of::<PortChannelHandle>() as u64][..], &vec![8; words]].concat();
     match symbol {
-        "gate" => 32,
-        "fill_pattern" | "check_pattern" => 40,
-        "bulk_put" => 40,
-        "port_flight" => size_of::<PortChannelHandle>() as u64 + 6 * 8,
-        "port_stream" => size_of::<PortChannelHandle>() as u64 + 5 * 8,
-        name if name.starts_with("channel") => 112,
-        name if name.starts_with("plain_bulk") => 40,
-        name if name.starts_with("plain") => 24,
-        name if name.starts_with("flight") => 40 + 7 * 8 + 8,
-        _ => 0,
+        "gate" => vec![32],
+        "fill_pattern" | "check_pattern" => vec![40],
+        "bulk_put" => vec![40],
+        "port_flight" => port(6),
+        "port_stream" => port(5),
+        name if name.starts_with("channel") => vec![112],
+        name if name.starts_with("plain_bulk") => vec![40],
+        name if name.starts_with("plain") => vec![24],
+        name if name.starts_with("flight") => vec![40 + 7 * 8 + 8],
+        _ => panic!("{symbol} is a new kernel"),
     }
 }
 

@@ -286,7 +286,8 @@ impl Gpu {
     /// a stream that is captured the launch becomes part of the graph; see [`capture`](Self::capture).
     ///
     /// # Errors
-    /// The communicator's failure; `gpu.residency` if the blocks cannot all run at once beside what others have claimed;
+    /// The communicator's failure; `gpu.arguments` for other arguments than the kernel takes, by number or size, if the
+    /// driver can tell (CUDA 12.4); `gpu.residency` if the blocks cannot all run at once beside what others have claimed;
     /// `gpu.device` for a stream or kernel of another device; `gpu.driver`. Nothing was launched then.
     ///
     /// # Safety

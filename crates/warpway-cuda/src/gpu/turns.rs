@@ -98,6 +98,7 @@ impl Turns {
         if *kernel.context() != self.0.context {
             return Err(self.foreign(kernel.name(), "kernel", kernel.context()).into());
         }
+        kernel.check_arguments::<A::Values>()?;
         let mut kept: Vec<Keeper> = vec![Arc::new(kernel.clone())];
         arguments.keep(&mut kept);
         // SAFETY: the caller's.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fake_cuda::with_library_without;
 use warpway_core::Deadline;
 use warpway_cuda::{
     Architecture, Context, DeviceMemory, Driver, Event, LaunchShape, Module, Stream, copy_from_host,
@@ -97,6 +98,75 @@ fn kernels_are_launched_with_their_parameters() {
     assert!(error.contains("loading an image of 9 bytes (device 0): cuModuleLoadDataEx failed"), "{error}");
     drop((kernel, module, stream, context));
     assert_eq!(fake.live().total(), 0);
+}
+
+/// By number and by size, before the driver hears of the launch.
+#[test]
+fn arguments_that_are_not_the_kernels_are_refused() {
+    let (fake, _, context) = start("devices=1");
+    let stream = Stream::new(&context).unwrap();
+    let fill = Module::load(&context, IMAGE).unwrap().kernel("fill_u32").unwrap();
+    let launches = || fake.calls().iter().filter(|call| call.starts_with("cuLaunchKernel")).count();
+    let one = LaunchShape::new(1, 1);
+    let word = DeviceMemory::allocate(&context, 4, &[]).unwrap();
+    let at = word.address();
+    // SAFETY: refused.
+    let errors = unsafe {
+        [
+            fill.launch(&stream, one, &(at, 7u32)).unwrap_err(),
+            fill.launch(&stream, one, &()).unwrap_err(),
+            fill.launch(&stream, one, &(at, 7u32, 1u64, 0u8)).unwrap_err(),
+            fill.launch(&stream, one, &(at, 7u64, 1u64)).unwrap_err(),
+            fill.launch(&stream, one, &(at, 7i32, 1i32)).unwrap_err(),
+            fill.launch(&stream, one, &(at as u32, 7u32, 1u64)).unwrap_err(),
+        ]
+    };
+    assert!(errors.iter().all(|error| error.id() == "gpu.arguments"));
+    assert_eq!(
+        errors.map(|error| error.to_string()),
+        [
+            "launching fill_u32: arguments: 2 given, the kernel takes 3",
+            "launching fill_u32: arguments: 0 given, the kernel takes 3",
+            "launching fill_u32: arguments: 4 given, the kernel takes 3",
+            "launching fill_u32: argument 2 (u64) has 8 bytes at offset 8, the kernel's parameter has 4 at offset 8",
+            "launching fill_u32: argument 3 (i32) has 4 bytes at offset 12, the kernel's parameter has 8 at offset 16",
+            "launching fill_u32: argument 1 (u32) has 4 bytes at offset 0, the kernel's parameter has 8 at offset 0",
+        ]
+    );
+    assert_eq!(launches(), 0);
+
+    // Once for the kernel; the types of each launch may be others of the same sizes.
+    // SAFETY: one word is written.
+    unsafe {
+        fill.launch(&stream, one, &(at, 7u32, 1u64)).unwrap();
+        fill.clone().launch(&stream, one, &(at, 8i32, 1i64)).unwrap();
+        fill.launch(&stream, one, &(at, [1u8; 4], 1u64)).unwrap();
+    }
+    // SAFETY: refused, after others have been accepted.
+    let error = unsafe { fill.launch(&stream, one, &(at, 7u64, 1u64)) }.unwrap_err();
+    assert_eq!(error.id(), "gpu.arguments");
+    stream.synchronize(soon()).unwrap();
+    let calls = fake.calls();
+    let count = |function: &str| calls.iter().filter(|call| call.starts_with(function)).count();
+    assert_eq!((count("cuLaunchKernel"), count("cuFuncGetParamInfo")), (3, 0));
+}
+
+/// A driver before CUDA 12.4 does not tell what a kernel takes.
+#[test]
+fn an_older_driver_takes_any_arguments() {
+    let context = with_library_without("cuFuncGetParamInfo", |library| {
+        Context::primary(&Driver::open(library).unwrap(), 0).unwrap()
+    });
+    let stream = Stream::new(&context).unwrap();
+    let fill = Module::load(&context, IMAGE).unwrap().kernel("fill_u32").unwrap();
+    let word = DeviceMemory::allocate(&context, 4, &[]).unwrap();
+    // SAFETY: the kernel reads the first four bytes of the second argument, and not the last one.
+    unsafe { fill.launch(&stream, LaunchShape::new(1, 1), &(word.address(), 7u64, 1u64, 0u8)).unwrap() };
+    let mut found = [0u32];
+    // SAFETY: the word lives; synchronised before it is read.
+    unsafe { copy_to_host(&stream, &mut found, word.address()).unwrap() };
+    stream.synchronize(soon()).unwrap();
+    assert_eq!(found, [7]);
 }
 
 #[test]

@@ -235,6 +235,21 @@ fn arguments_come_in_order_with_the_kernels_layout() {
     unsafe { gpu.launch(&fill, ONE, (&words, 0xabcd_u32, 2u64), &stream).unwrap() };
     gpu.synchronize(&stream, soon()).unwrap();
     assert_eq!(words.to_vec().unwrap(), [0xabcd, 0xabcd, 0]);
+    // SAFETY: refused, for the count is shorter than the kernel's.
+    let error = unsafe { gpu.launch(&fill, LaunchShape::new(4, 32), (&words, 0xabcd_u32, 2u32), &stream) };
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "launching fill_u32: argument 3 (u32) has 4 bytes at offset 12, the kernel's parameter has 8 at offset 16"
+    );
+    // Nothing is under way, and no room was taken for it.
+    let graph = gpu.capture(&stream, || {
+        // SAFETY: refused.
+        let error = unsafe { gpu.launch(&fill, ONE, (&words,), &stream) }.unwrap_err();
+        assert_eq!(error.id(), "gpu.arguments");
+        Ok(())
+    });
+    drop(graph.unwrap());
+    assert_eq!(rig.fake.launches().len(), 1);
     drop((stream, words, fill));
     rig.end();
 }

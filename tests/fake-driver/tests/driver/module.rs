@@ -57,6 +57,16 @@ fn functions_tell_what_they_need() {
     assert_eq!(ask(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), 512);
     assert_eq!(ask(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES), 1024);
     assert_eq!(ask(CU_FUNC_ATTRIBUTE_BINARY_VERSION), 90);
+    let parameters: [(usize, usize); 3] = [0, 1, 2].map(|index| {
+        let (mut offset, mut size) = (99, 99);
+        assert_eq!(optional!(driver, cuFuncGetParamInfo(mine, index, &raw mut offset, &raw mut size)), 0);
+        assert_eq!(optional!(driver, cuFuncGetParamInfo(mine, index, &raw mut offset, null_mut())), 0);
+        (offset, size)
+    });
+    assert_eq!(parameters, [(0, 4), (8, 8), (16, 24)]);
+    let (mut offset, mut size) = (0, 0);
+    let behind = optional!(driver, cuFuncGetParamInfo(mine, 3, &raw mut offset, &raw mut size));
+    assert_eq!(behind, CUDA_ERROR_INVALID_VALUE);
     let occupancy = |threads: c_int, shared| {
         let mut blocks = -1;
         ok!(driver, cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, mine, threads, shared));

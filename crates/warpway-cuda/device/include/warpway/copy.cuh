@@ -31,16 +31,20 @@ WARPWAY_DEVICE void copy_vectors(V* dst, const V* src, u64 count, u32 thread_id,
     WARPWAY_UNROLL
     for (u32 k = 0; k < Depth; ++k) dst[i + k * step] = v[k];
   }
-  if (i >= count) return;
-  // What is left is no full round. All of it at once: one after the other, each would take the time of a load.
-  V v[Depth - 1];
-  WARPWAY_UNROLL
-  for (u32 k = 0; k < Depth - 1; ++k) {
-    if (i + k * step < count) v[k] = src[i + k * step];
-  }
-  WARPWAY_UNROLL
-  for (u32 k = 0; k < Depth - 1; ++k) {
-    if (i + k * step < count) dst[i + k * step] = v[k];
+  if constexpr (Depth <= near_depth) {
+    WARPWAY_ROLLED
+    for (; i < count; i += step) dst[i] = src[i];
+  } else if (i < count) {
+    // What is left is no full round. All of it at once, for each load takes long; near ones are not worth the registers.
+    V v[Depth - 1];
+    WARPWAY_UNROLL
+    for (u32 k = 0; k < Depth - 1; ++k) {
+      if (i + k * step < count) v[k] = src[i + k * step];
+    }
+    WARPWAY_UNROLL
+    for (u32 k = 0; k < Depth - 1; ++k) {
+      if (i + k * step < count) dst[i + k * step] = v[k];
+    }
   }
 }
 

@@ -70,9 +70,9 @@ fn compiler(identity: &'static str, store: Option<Store>) -> (Compiler, Arc<Atom
     (Compiler::with(Box::new(open), store), compiled)
 }
 
-/// Makes images of the driver in host memory: each exported kernel with one parameter of so many bytes, which does
+/// Makes images of the driver in host memory: each exported kernel with parameters of so many bytes, which does
 /// nothing.
-struct FakeDriverImages(fn(&str) -> u64);
+struct FakeDriverImages(fn(&str) -> Vec<u64>);
 
 impl Backend for FakeDriverImages {
     fn identity(&self) -> &str {
@@ -91,7 +91,8 @@ impl Backend for FakeDriverImages {
         let symbol = |kernel: &String| kernel.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
         let symbols: Vec<String> = program.kernels().iter().map(symbol).collect();
         let line = |symbol: &String| {
-            format!("function {symbol} parameters={} registers=32 threads=1024 shared=0\n", (self.0)(symbol))
+            let sizes: Vec<String> = (self.0)(symbol).iter().map(u64::to_string).collect();
+            format!("function {symbol} parameters={} registers=32 threads=1024 shared=0\n", sizes.join(","))
         };
         let code = format!("fake module\n{}\0", symbols.iter().map(line).collect::<String>()).into_bytes();
         let report = |symbol: &String| {
@@ -105,7 +106,7 @@ impl Backend for FakeDriverImages {
 }
 
 /// A compiler for the fake driver; `parameter_bytes` is asked by symbol.
-pub(crate) fn for_fake_driver(parameter_bytes: fn(&str) -> u64) -> Compiler {
+pub(crate) fn for_fake_driver(parameter_bytes: fn(&str) -> Vec<u64>) -> Compiler {
     let open =
         move || -> Result<Arc<dyn Backend>, Unavailable> { Ok(Arc::new(FakeDriverImages(parameter_bytes))) };
     Compiler::with(Box::new(open), None)

@@ -111,6 +111,19 @@ driver_functions! {
         }
     }
 
+    /// Where a parameter lies; one that the function does not have is an invalid value.
+    optional cuFuncGetParamInfo = "cuFuncGetParamInfo" (
+        function: CUfunction, index: usize, offset: *mut usize, size: *mut usize,
+    ) {
+        let state = state();
+        let function = state.functions.get(&(function as u64)).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let parameters = &function.description.parameters;
+        let (bytes, alignment) = *parameters.get(index).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let end = parameters[..index].iter().fold(0, |end, (size, alignment)| place(end, *alignment) + size);
+        put(offset, place(end, alignment))?;
+        if size.is_null() { Ok(()) } else { put(size, bytes) }
+    }
+
     required cuOccupancyMaxActiveBlocksPerMultiprocessor = "cuOccupancyMaxActiveBlocksPerMultiprocessor" (
         blocks: *mut c_int, function: CUfunction, threads: c_int, shared: usize,
     ) {
