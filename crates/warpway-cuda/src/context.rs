@@ -17,6 +17,7 @@ use warpway_cuda_sys::driver_types::{
 use crate::capture::RelaxedCapture;
 use crate::device::GpuInfo;
 use crate::driver::Driver;
+use crate::memory::FabricUse;
 use crate::residency::Ledger;
 
 /// A retained primary context. Cheap to clone; the last clone releases it.
@@ -31,6 +32,7 @@ struct Retained {
     /// Ordinals of the devices whose memory kernels here may touch.
     peers: Mutex<BTreeSet<i32>>,
     ledger: Ledger,
+    fabric: FabricUse,
 }
 
 // SAFETY: a context handle may be used by any thread; which thread it is current for is the thread's state.
@@ -52,8 +54,8 @@ impl Context {
         let what = format_args!("taking the primary context of device {ordinal}");
         driver.check(what, "cuDevicePrimaryCtxRetain", result)?;
         let driver = driver.clone();
-        let (peers, ledger) = (Mutex::default(), Ledger::new(ordinal));
-        Ok(Self(Arc::new(Retained { driver, info, device, raw, peers, ledger })))
+        let (peers, ledger, fabric) = (Mutex::default(), Ledger::new(ordinal), FabricUse::of(&info));
+        Ok(Self(Arc::new(Retained { driver, info, device, raw, peers, ledger, fabric })))
     }
 
     /// The ordinal of the device whose context is current on this thread; `None` if none is.
@@ -179,6 +181,11 @@ impl Context {
     /// Whether streams write 64-bit words by themselves.
     pub(crate) fn writes_words(&self) -> bool {
         self.driver().table().cuStreamWriteValue64.is_some() && self.info().stream_words
+    }
+
+    /// Whether memory goes by fabric handles here.
+    pub(crate) fn fabric(&self) -> &FabricUse {
+        &self.0.fabric
     }
 
     /// An error that says where, unless a call has succeeded. Nothing is put into words before that is known.

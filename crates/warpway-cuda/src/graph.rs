@@ -8,7 +8,9 @@ use warpway_cuda_sys::driver_types::{CUgraph, CUgraphExec};
 use crate::context::Context;
 use crate::stream::Stream;
 
-/// Work captured from a stream. What it uses must outlive its last launch: the graph does not keep it.
+/// Work captured from a stream. What it uses must outlive its last launch: the graph does not keep it, nor are its launches
+/// known to what is dropped meanwhile ([`Kernel::launch`](crate::Kernel::launch)); who captured the work has promised that.
+/// [`GpuGraph`](crate::GpuGraph) keeps it.
 pub struct Graph {
     context: Context,
     raw: CUgraph,
@@ -29,7 +31,8 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Does the work once more, after what `stream` has been given.
+    /// Does the work once more, after what `stream` has been given. Keep what the work uses until the stream has been
+    /// [waited for](Stream::synchronize); the graph itself may be dropped before.
     ///
     /// # Errors
     /// `gpu.driver`.

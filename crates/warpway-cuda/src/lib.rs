@@ -56,7 +56,8 @@ pub use engine::{CudaEngine, DeviceChoice, Devices, GpuTokens, WordForm};
 pub use event::Event;
 pub use gpu::{
     ControlBlock, DeviceObject, Gpu, GpuBuffer, GpuEpochs, GpuGraph, GpuMemoryChannel, GpuSemaphore,
-    GpuSyncer, HandleArray, Keeper, KernelArgument, KernelArguments, Lane, LoadedProgram, Plain,
+    GpuSignalChannel, GpuSyncer, HandleArray, Keeper, KernelArgument, KernelArguments, Lane, LoadedProgram,
+    Plain,
 };
 pub use graph::Graph;
 pub use handle::{

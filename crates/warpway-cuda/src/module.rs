@@ -242,13 +242,19 @@ impl Kernel {
 
     /// Launches the kernel. The driver copies the arguments before the call returns.
     ///
+    /// Nobody keeps what they point to, nor knows of the launch: memory that is dropped meanwhile is unmapped under the kernel,
+    /// and a [`DeviceMemory::plain`](crate::DeviceMemory::plain), pinned memory or the last clone of the kernel's module make
+    /// the dropping thread wait for it. Keep all of it, channels of handles and the control block among it, until the stream
+    /// has been [waited for](Stream::synchronize). [`Gpu::launch`](crate::Gpu::launch) does that by itself.
+    ///
     /// # Errors
     /// `gpu.arguments` for other arguments than the kernel takes, by number or size, if the driver can tell (CUDA 12.4);
     /// `gpu.driver`, for a shape that the device does not take; failures of the kernel itself come with later calls.
     ///
     /// # Safety
     /// The arguments must be those of the kernel, in order and each of its parameter's layout, and every address in them
-    /// be valid for what the kernel does with it until the launch has ended.
+    /// be valid for what the kernel does with it until the launch has ended. Of a launch that is captured: until the graph is
+    /// gone and its last launch has ended.
     pub unsafe fn launch<A: Arguments>(
         &self,
         stream: &Stream,

@@ -67,7 +67,7 @@ impl Fake {
     }
 
     /// Changes the machine: `devices=2,arch=90,peers=none,memory=1048576,version=13000,sms=132,visible=1+0,
-    /// descriptors=no,ipc=no,fabric=yes,words=no,multicast=yes`, or some of these. Other processes read them from `FAKE_CUDA`.
+    /// descriptors=no,ipc=no,fabric=works,words=no,multicast=yes`, or some of these. Other processes read them from `FAKE_CUDA`.
     ///
     /// # Panics
     /// After `cuInit`, or if a setting is not understood.

@@ -96,7 +96,7 @@ fn devices_links_and_exports_are_shown() {
 
 #[test]
 fn what_devices_lack_is_shown() {
-    let (code, report, _) = Machine::new("devices=3,peers=0-1,descriptors=no,fabric=yes").run();
+    let (code, report, _) = Machine::new("devices=3,peers=0-1,descriptors=no,fabric=claimed").run();
     assert_eq!(code, 0);
     assert_eq!(value(&report, "GPU 0 reaches"), "1 with native atomics (performance rank 0); 2 not at all");
     assert_eq!(value(&report, "GPU 2 reaches"), "0 and 1 not at all");
@@ -107,6 +107,8 @@ fn what_devices_lack_is_shown() {
     assert_eq!(exports["fabric"]["works"], false);
     assert!(exports["fabric"]["why_not"].as_str().unwrap().contains("CUDA_ERROR_NOT_PERMITTED"), "{exports}");
     assert_eq!(status(&report, "GPU 2 exports"), "ok", "CUDA IPC is left");
+    let (_, report, _) = Machine::new("devices=1,fabric=works").run();
+    assert_eq!(value(&report, "GPU 0 exports"), "file descriptor, CUDA IPC, fabric handle");
 }
 
 /// Nothing of Warpway can call a function that makes multicast objects.

@@ -9,8 +9,8 @@ use crate::engine::Engine;
 use crate::error::{Error, Result, Unavailable};
 use crate::health::{Cause, Failure};
 use crate::memory::{
-    Access, Export, Import, ImportAttempt, ImportReport, MemoryError, MemoryRecord, Region, RegisteredMemory,
-    SharedExport,
+    Access, Export, GpuExport, Import, ImportAttempt, ImportReport, MemoryError, MemoryRecord, Region,
+    RegisteredMemory, SharedExport,
 };
 use crate::trace::Operation;
 use crate::transport::{Transport, TransportFlags};
@@ -233,7 +233,8 @@ impl State {
             let owner = self.context.rank_of(record.owner);
             Error::Memory(MemoryError::Import { owner, size: record.size, why: why.into() })
         };
-        if maps && record.host != self.me().host {
+        let by_fabric = matches!(record.gpu, Some(GpuExport::Fabric { .. }));
+        if maps && record.host != self.me().host && !by_fabric {
             return Err(refuse("the owner is on another host"));
         }
         let Import { region, .. } = engine.import(&self.context, record, deadline)?;

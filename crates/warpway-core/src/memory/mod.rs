@@ -13,7 +13,9 @@ mod token_pool;
 pub use element::Element;
 pub use error::MemoryError;
 pub use local_memories::LocalMemories;
-pub use record::{EthernetExport, GpuExport, IPC_HANDLE_BYTES, MemoryRecord, SharedExport};
+pub use record::{
+    EthernetExport, FABRIC_HANDLE_BYTES, GpuExport, IPC_HANDLE_BYTES, MemoryRecord, SharedExport,
+};
 pub use region::{Access, Backing, Region};
 pub use registered::{
     Export, GpuPlacement, Import, ImportAttempt, ImportReport, MappedToken, RegisteredMemory, WeakMemory,

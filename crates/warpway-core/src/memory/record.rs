@@ -24,7 +24,18 @@ pub enum GpuExport {
         /// The owner's number of the allocation, never used again: a later allocation may get the same handle.
         allocation: u64,
     },
+    /// By fabric handle, for all processes of an NVLink domain, also on other hosts. The allocation may have a descriptor
+    /// besides.
+    Fabric {
+        /// What the driver gave.
+        handle: [u8; FABRIC_HANDLE_BYTES],
+        /// The owner's number of the allocation, never used again.
+        allocation: u64,
+    },
 }
+
+/// Bytes of a fabric handle.
+pub const FABRIC_HANDLE_BYTES: usize = 64;
 
 /// Bytes of a handle of CUDA IPC.
 pub const IPC_HANDLE_BYTES: usize = 64;
@@ -65,7 +76,7 @@ pub struct MemoryRecord {
     /// For [`Transport::SharedMemory`](crate::transport::Transport::SharedMemory), and for
     /// [`Transport::CudaIpc`](crate::transport::Transport::CudaIpc) where the allocation has a descriptor.
     pub shared: Option<SharedExport>,
-    /// For [`Transport::CudaIpc`](crate::transport::Transport::CudaIpc) where it has none.
+    /// For [`Transport::CudaIpc`](crate::transport::Transport::CudaIpc) where it has none, or is known to the fabric.
     pub gpu: Option<GpuExport>,
     /// For [`Transport::Ethernet`](crate::transport::Transport::Ethernet).
     pub ethernet: Option<EthernetExport>,

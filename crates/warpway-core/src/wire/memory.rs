@@ -11,7 +11,7 @@ use crate::transport::{Device, DeviceKind, TransportFlags};
 const IDENTITY: RecordType = RecordType { number: 0x01, name: "identity" };
 const OFFSET: RecordType = RecordType { number: 0x02, name: "offset" };
 const TRANSPORTS: RecordType = RecordType { number: 0x03, name: "transports" };
-// 0x04 is kept for the fabric handles of GPUs.
+const FABRIC: RecordType = RecordType { number: 0x04, name: "cuda_ipc.fabric" };
 const CUDA_IPC: RecordType = RecordType { number: 0x05, name: "cuda_ipc" };
 const SHARED_MEMORY: RecordType = RecordType { number: 0x07, name: "shared_memory" };
 const ACCESS: RecordType = RecordType { number: 0x09, name: "access" };
@@ -20,7 +20,7 @@ const OWNER: RecordType = RecordType { number: 0x0b, name: "owner" };
 const TOKEN: RecordType = RecordType { number: 0x30, name: "token" };
 
 pub(super) const MEMORY_RECORDS: &[RecordType] =
-    &[IDENTITY, OFFSET, TRANSPORTS, CUDA_IPC, SHARED_MEMORY, ACCESS, ETHERNET, OWNER];
+    &[IDENTITY, OFFSET, TRANSPORTS, FABRIC, CUDA_IPC, SHARED_MEMORY, ACCESS, ETHERNET, OWNER];
 
 /// What the peer must know to raise a semaphore's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +65,12 @@ impl Body for MemoryRecord {
                 v.u32(*process_id).u64(*descriptor);
             });
         }
-        if let Some(GpuExport::Ipc { handle, allocation }) = &self.gpu {
-            writer.optional(CUDA_IPC, |v| {
+        if let Some(export) = &self.gpu {
+            let (record, handle, allocation) = match export {
+                GpuExport::Ipc { handle, allocation } => (CUDA_IPC, handle, allocation),
+                GpuExport::Fabric { handle, allocation } => (FABRIC, handle, allocation),
+            };
+            writer.optional(record, |v| {
                 v.bytes(handle).u64(*allocation);
             });
         }
@@ -89,8 +93,12 @@ impl Body for MemoryRecord {
             Access::from_bits(bits).ok_or(WireError::Field { field: "access", value: u64::from(bits) })?;
         let shared = records
             .optional(SHARED_MEMORY, |r| Ok(SharedExport { process_id: r.u32()?, descriptor: r.u64()? }))?;
-        let gpu = records
+        let fabric = records
+            .optional(FABRIC, |r| Ok(GpuExport::Fabric { handle: r.array()?, allocation: r.u64()? }))?;
+        let ipc = records
             .optional(CUDA_IPC, |r| Ok(GpuExport::Ipc { handle: r.array()?, allocation: r.u64()? }))?;
+        // The one that reaches farther, of a sender that gives both.
+        let gpu = fabric.or(ipc);
         let ethernet = records.optional(ETHERNET, |r| Ok(EthernetExport { memory_id: r.u64()? }))?;
 
         if size == 0 || original_address.checked_add(size).is_none() {

@@ -151,6 +151,17 @@ fn a_handle_of_a_gpu_has_one_length_and_others_skip_it() {
         let expected = if length < 72 { "wire.truncated" } else { "wire.record" };
         assert_eq!(problem.id(), expected, "{length}: {problem}");
     }
+    // As a fabric handle; beside the other one it comes first.
+    let fabric = [&[0x04, 0, 72, 0, 0, 0], &handle[..]].concat();
+    let gpu = Some(GpuExport::Fabric {
+        handle: handle[..64].try_into().unwrap(),
+        allocation: 0x0102_0304_0506_0708,
+    });
+    let expected = MemoryRecord { gpu, ..memory() };
+    let sent = Handle { sequence: 5, label: None, body: expected.clone() }.encode(NONCE).unwrap();
+    assert!(sent.windows(fabric.len()).any(|window| window == fabric), "not critical, 72 bytes");
+    assert_eq!(without(&fabric).unwrap().body, expected);
+    assert_eq!(without(&[&record[..], &fabric].concat()).unwrap().body, expected);
 }
 
 #[test]
@@ -227,8 +238,13 @@ fn any_memory() -> impl Strategy<Value = MemoryRecord> {
             transports: TransportFlags::from_bits(transports),
             access: Access::from_bits(access).unwrap(),
             shared: shared.map(|(process_id, descriptor)| SharedExport { process_id, descriptor }),
-            gpu: handle
-                .map(|(bytes, allocation)| GpuExport::Ipc { handle: bytes.try_into().unwrap(), allocation }),
+            gpu: handle.map(|(bytes, allocation)| {
+                let handle = bytes.try_into().unwrap();
+                match allocation % 2 {
+                    0 => GpuExport::Ipc { handle, allocation },
+                    _ => GpuExport::Fabric { handle, allocation },
+                }
+            }),
             ethernet: ethernet.map(|memory_id| EthernetExport { memory_id }),
         }
     })

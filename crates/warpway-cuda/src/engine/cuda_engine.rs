@@ -24,7 +24,7 @@ use super::tokens::GpuTokens;
 use super::word_writer::WordForm;
 use crate::capture::RelaxedCapture;
 use crate::context::{Context, lock};
-use crate::memory::ImportedMemory;
+use crate::memory::{ImportedMemory, try_fabric};
 
 /// Memory of GPUs as a transport, for one rank and its device. Cheap to clone. Nothing is opened before a GPU is asked
 /// for, so a communicator on a machine without one has the engine for nothing.
@@ -122,6 +122,23 @@ impl CudaEngine {
             Error::from(MemoryError::Import { owner, size: record.size, why })
         };
         let key = |name| AllocationKey::new(context.control.job_nonce(), record, name);
+        let by_descriptor = record.shared.is_some() && is_of_this_host(context, record);
+        if let Some(export @ GpuExport::Fabric { handle, .. }) = &record.gpu
+            && (device.context.fabric().works() || !by_descriptor)
+        {
+            let opened = device.imports.find_or_open(key(Name::Export(*export)), owner, record, || {
+                ImportedMemory::from_fabric_handle(&device.context, handle, record.allocation_size)
+            });
+            match opened {
+                Err(Error::Gpu(error)) if by_descriptor => device.context.fabric().note(&error),
+                Err(Error::Gpu(error)) => {
+                    return Err(refuse(&format!(
+                        "{error}; are both GPUs in one NVLink domain, and does its service (IMEX) run?"
+                    )));
+                }
+                opened => return opened,
+            }
+        }
         if let Some(shared) = &record.shared {
             let key = key(Name::Descriptor(shared.descriptor));
             if let Some(known) = device.imports.find(&key, owner, record)? {
@@ -263,10 +280,15 @@ impl Engine for CudaEngine {
             let (local, remote) = (local.transport, remote.transport);
             Error::from(ConnectionError::Incompatible { local, remote, peer, why })
         };
-        if local.host != remote.host {
-            return Err(refuse("CudaIpc does not reach another host; use Ethernet"));
-        }
         let device = self.device()?;
+        // What a GPU claims may not be set up.
+        if local.host != remote.host
+            && !(device.context.fabric().works() && try_fabric(&device.context).is_ok())
+        {
+            return Err(refuse(
+                "CudaIpc reaches another host by fabric handles only, which do not work on this GPU; use Ethernet",
+            ));
+        }
         // Only in this process do the peer's ordinals mean the same devices; elsewhere its memory's UUID will tell.
         if remote.process == local.process && remote.device.kind == DeviceKind::Gpu {
             let link = self.0.devices.driver()?.peer_link(device.context.ordinal(), remote.device.id)?;
@@ -279,6 +301,12 @@ impl Engine for CudaEngine {
         let queue = local.max_write_queue_size;
         Ok(Box::new(CudaConnection::new(&device, self.0.words, peer, health, queue)?))
     }
+}
+
+/// Whether the owner could hand a descriptor over.
+fn is_of_this_host(context: &EngineContext, record: &MemoryRecord) -> bool {
+    let control = &context.control;
+    control.peers().get(control.job_rank() as usize).is_some_and(|me| me.host == record.host)
 }
 
 /// This process as the job knows it.

@@ -43,6 +43,23 @@ impl fmt::Debug for GpuMemoryChannel {
     }
 }
 
+/// A channel that only signals, whose handles kernels use. Cheap to clone.
+#[derive(Clone)]
+pub struct GpuSignalChannel(Arc<Lasting<BaseMemoryChannel>>);
+
+impl GpuSignalChannel {
+    /// The channel.
+    pub fn channel(&self) -> &BaseMemoryChannel {
+        &self.0
+    }
+}
+
+impl fmt::Debug for GpuSignalChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The plain data of a memory channel for kernels of `device`, and the guard that keeps the channel.
 pub(super) fn memory_channel(
     channel: &MemoryChannel,
@@ -80,9 +97,10 @@ pub(super) fn signal_channel(
     channel: &BaseMemoryChannel,
     device: Device,
     control: &ControlBlock,
-) -> Result<DeviceHandle<MemoryDevice2DeviceSemaphoreHandle, BaseMemoryChannel>> {
+) -> Result<DeviceHandle<MemoryDevice2DeviceSemaphoreHandle, GpuSignalChannel>> {
     let handle = semaphore_handle(channel.semaphore().semaphore(), device, control)?;
-    Ok(DeviceHandle::new(handle, channel.clone()))
+    let channel = Lasting::new(control.watched().context(), channel.clone());
+    Ok(DeviceHandle::new(handle, GpuSignalChannel(Arc::new(channel))))
 }
 
 fn semaphore_handle(

@@ -43,7 +43,7 @@ use turns::{Turns, TurnsGraph};
 
 pub use argument::{Keeper, KernelArgument, KernelArguments, Plain};
 pub use buffer::GpuBuffer;
-pub use channel::GpuMemoryChannel;
+pub use channel::{GpuMemoryChannel, GpuSignalChannel};
 pub use control::ControlBlock;
 pub use handle_array::HandleArray;
 pub use objects::{DeviceObject, GpuEpochs, GpuSemaphore, GpuSyncer};
@@ -225,7 +225,7 @@ impl Gpu {
     pub fn signal_channel(
         &self,
         channel: &BaseMemoryChannel,
-    ) -> Result<DeviceHandle<MemoryDevice2DeviceSemaphoreHandle, BaseMemoryChannel>> {
+    ) -> Result<DeviceHandle<MemoryDevice2DeviceSemaphoreHandle, GpuSignalChannel>> {
         channel::signal_channel(channel, self.device(), &self.0.control)
     }
 

@@ -5,6 +5,7 @@ use std::os::fd::AsFd as _;
 use warpway_core::{Result, Unavailable};
 
 use super::device::DeviceMemory;
+use super::fabric::try_fabric;
 use super::foreign::Foreign;
 use super::mapping::{Mapping, Physical};
 use crate::context::Context;
@@ -47,7 +48,7 @@ fn fabric(context: &Context) -> Result<()> {
     if !context.info().exports_fabric {
         return Err(absent(context, "memory as a fabric handle", "only hosts of one NVLink domain need it"));
     }
-    Physical::allocate_for_fabric(context, 1)?.export_fabric().map(drop)
+    try_fabric(context)
 }
 
 fn absent(context: &Context, what: &str, hint: &'static str) -> warpway_core::Error {

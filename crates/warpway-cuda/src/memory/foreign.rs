@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use warpway_core::Result;
 use warpway_core::gpu::GpuError;
-use warpway_core::memory::{IPC_HANDLE_BYTES, MemoryError, Region};
+use warpway_core::memory::{FABRIC_HANDLE_BYTES, IPC_HANDLE_BYTES, MemoryError, Region};
 use warpway_core::transport::Transport;
 use warpway_cuda_sys::driver_types::{
-    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEMORYTYPE_DEVICE,
+    CU_MEM_HANDLE_TYPE_FABRIC, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEMORYTYPE_DEVICE,
     CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, CU_POINTER_ATTRIBUTE_BUFFER_ID,
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
     CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUDA_ERROR_INVALID_VALUE, CUdeviceptr,
@@ -29,6 +29,8 @@ pub enum ForeignKind {
     Descriptor,
     /// By CUDA IPC: a plain allocation.
     Ipc,
+    /// As a fabric handle, and in no other way.
+    Fabric,
     /// Not at all, and why.
     Neither(&'static str),
 }
@@ -46,6 +48,8 @@ pub struct Foreign {
     pub id: u64,
     /// How it can be exported.
     pub kind: ForeignKind,
+    /// It was made for fabric handles, maybe besides.
+    pub fabric: bool,
 }
 
 impl Foreign {
@@ -78,12 +82,16 @@ impl Foreign {
             .into());
         }
         let (base, bytes) = address_range(context, address)?;
-        let handles = attribute::<u64>(driver, address, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)?;
+        let handles =
+            attribute::<u64>(driver, address, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)?.unwrap_or(0);
+        let fabric = handles & u64::from(CU_MEM_HANDLE_TYPE_FABRIC) != 0;
         let ipc = attribute::<u32>(driver, address, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)?;
-        let kind = if handles.unwrap_or(0) & u64::from(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0 {
+        let kind = if handles & u64::from(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0 {
             ForeignKind::Descriptor
         } else if ipc.unwrap_or(0) != 0 {
             ForeignKind::Ipc
+        } else if fabric {
+            ForeignKind::Fabric
         } else {
             ForeignKind::Neither(
                 "its allocator made it for this process only (a memory pool, or expandable segments); stage it",
@@ -104,7 +112,7 @@ impl Foreign {
         }
         let id = attribute::<u64>(driver, address, CU_POINTER_ATTRIBUTE_BUFFER_ID)?;
         let id = id.ok_or_else(|| invalid("the driver has no number for it"))?;
-        Ok(Self { base, bytes, device, id, kind })
+        Ok(Self { base, bytes, device, id, kind, fabric })
     }
 
     /// Memory of the context's device that somebody else has allocated, to be registered: `size` bytes at `address`, all
@@ -134,6 +142,14 @@ impl Foreign {
         Physical::behind(context, self.base, self.bytes)?.export()
     }
 
+    /// A fabric handle of the allocation, for the processes of an NVLink domain.
+    ///
+    /// # Errors
+    /// `gpu.driver`, of memory that was not made for it as well.
+    pub fn export_fabric(&self, context: &Context) -> Result<[u8; FABRIC_HANDLE_BYTES]> {
+        Physical::behind(context, self.base, self.bytes)?.export_fabric()
+    }
+
     /// A CUDA IPC handle of the allocation, for other processes.
     ///
     /// # Errors
@@ -157,6 +173,7 @@ impl Foreign {
             ForeignKind::Neither(why) => why,
             ForeignKind::Descriptor => "it is exported as a file descriptor",
             ForeignKind::Ipc => "it is exported by CUDA IPC",
+            ForeignKind::Fabric => "it is exported by fabric handle",
         };
         Err(MemoryError::NotExportable {
             address: self.base,

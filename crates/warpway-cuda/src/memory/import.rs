@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use warpway_core::Result;
-use warpway_core::memory::{IPC_HANDLE_BYTES, MemoryError, Region};
+use warpway_core::memory::{FABRIC_HANDLE_BYTES, IPC_HANDLE_BYTES, MemoryError, Region};
 use warpway_cuda_sys::driver_types::{CUdeviceptr, CUipcMemHandle};
 
 use super::mapping::{Mapping, Physical};
@@ -35,6 +35,20 @@ impl ImportedMemory {
     /// `gpu.driver`, for something that is no exported allocation, or without peer access.
     pub fn from_descriptor(context: &Context, descriptor: BorrowedFd<'_>, bytes: u64) -> Result<Self> {
         let physical = Physical::import(context, descriptor, bytes)?;
+        let mapped = Imported::Mapped(Mapping::new(physical, &[context])?);
+        Ok(Self(Arc::new(Lasting::new(context, mapped))))
+    }
+
+    /// Maps the allocation behind a fabric handle. `bytes` as for a descriptor.
+    ///
+    /// # Errors
+    /// `gpu.driver`: no such handle in this device's NVLink domain, or no domain.
+    pub fn from_fabric_handle(
+        context: &Context,
+        handle: &[u8; FABRIC_HANDLE_BYTES],
+        bytes: u64,
+    ) -> Result<Self> {
+        let physical = Physical::import_fabric(context, handle, bytes)?;
         let mapped = Imported::Mapped(Mapping::new(physical, &[context])?);
         Ok(Self(Arc::new(Lasting::new(context, mapped))))
     }

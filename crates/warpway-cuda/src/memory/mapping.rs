@@ -3,12 +3,14 @@
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-use warpway_core::Result;
 use warpway_core::gpu::GpuError;
+use warpway_core::memory::FABRIC_HANDLE_BYTES;
+use warpway_core::{Error, Result};
 use warpway_cuda_sys::driver_types::{
     CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED, CU_MEM_ALLOCATION_TYPE_PINNED,
     CU_MEM_HANDLE_TYPE_FABRIC, CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_ALREADY_MAPPED, CUdeviceptr, CUmemAccessDesc,
+    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_ALREADY_MAPPED, CUDA_ERROR_INVALID_VALUE,
+    CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_NOT_SUPPORTED, CUdeviceptr, CUmemAccessDesc,
     CUmemAllocationHandleType_enum, CUmemAllocationProp, CUmemFabricHandle_st, CUmemGenericAllocationHandle,
     CUmemLocation,
 };
@@ -40,16 +42,23 @@ macro_rules! optional {
 }
 
 impl Physical {
-    /// At least `bytes` on the context's device, exportable as a file descriptor.
+    /// At least `bytes` on the context's device, exportable as a file descriptor, and as a fabric handle where that works.
     pub(super) fn allocate(context: &Context, bytes: u64) -> Result<Self> {
         let handle_types = match context.info().exports_descriptors {
             true => CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
             false => CU_MEM_HANDLE_TYPE_NONE,
         };
+        if context.fabric().works() {
+            match Self::create(context, bytes, handle_types | CU_MEM_HANDLE_TYPE_FABRIC) {
+                // The device could, but the system does not let it: no service for the domain (IMEX), or no permission.
+                Err(Error::Gpu(error)) if is_refusal(&error) => context.fabric().give_up(&error),
+                made => return made,
+            }
+        }
         Self::create(context, bytes, handle_types)
     }
 
-    /// The same, exportable as a fabric handle.
+    /// The same, exportable as a fabric handle only.
     pub(super) fn allocate_for_fabric(context: &Context, bytes: u64) -> Result<Self> {
         Self::create(context, bytes, CU_MEM_HANDLE_TYPE_FABRIC)
     }
@@ -93,6 +102,24 @@ impl Physical {
         Ok(Self { context: context.clone(), handle, bytes })
     }
 
+    /// The memory behind a fabric handle of another process, maybe on another host.
+    pub(super) fn import_fabric(
+        context: &Context,
+        handle: &[u8; FABRIC_HANDLE_BYTES],
+        bytes: u64,
+    ) -> Result<Self> {
+        let import = optional!(context, cuMemImportFromShareableHandle)?;
+        let _entered = context.enter()?;
+        let mut shared = CUmemFabricHandle_st { data: *handle };
+        let mut handle = 0;
+        let at = (&raw mut shared).cast();
+        // SAFETY: writes one handle, reads 64 bytes, which the driver checks.
+        let result = unsafe { import(&raw mut handle, at, CU_MEM_HANDLE_TYPE_FABRIC) };
+        let what = format_args!("importing {bytes} bytes from the fabric");
+        context.check(what, "cuMemImportFromShareableHandle", result)?;
+        Ok(Self { context: context.clone(), handle, bytes })
+    }
+
     /// The memory at an address of this process, whoever mapped it there.
     pub(super) fn behind(context: &Context, address: u64, bytes: u64) -> Result<Self> {
         let retain = optional!(context, cuMemRetainAllocationHandle)?;
@@ -130,14 +157,14 @@ impl Physical {
     }
 
     /// A handle that hosts of one NVLink domain can import: plain bytes that hold nothing open.
-    pub(super) fn export_fabric(&self) -> Result<CUmemFabricHandle_st> {
+    pub(super) fn export_fabric(&self) -> Result<[u8; FABRIC_HANDLE_BYTES]> {
         let export = optional!(self.context, cuMemExportToShareableHandle)?;
         let mut exported = CUmemFabricHandle_st::default();
         // SAFETY: writes 64 bytes; flags must be 0.
         let result = unsafe { export((&raw mut exported).cast(), self.handle, CU_MEM_HANDLE_TYPE_FABRIC, 0) };
         let what = format_args!("exporting {} bytes to the fabric", self.bytes);
         self.context.check(what, "cuMemExportToShareableHandle", result)?;
-        Ok(exported)
+        Ok(exported.data)
     }
 }
 
@@ -227,6 +254,11 @@ pub(crate) fn open_to(accessor: &Context, address: u64, bytes: u64) -> Result<()
     }
     let what = format_args!("reaching {bytes} bytes at {address:#x}");
     Ok(accessor.check(what, "cuMemSetAccess", result)?)
+}
+
+fn is_refusal(error: &GpuError) -> bool {
+    let refusals = [CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_INVALID_VALUE];
+    matches!(error, GpuError::Driver { code, .. } if refusals.contains(code))
 }
 
 fn location(context: &Context) -> CUmemLocation {

@@ -10,8 +10,8 @@ use warpway_cuda::{
 };
 use warpway_cuda_sys::driver_types::{
     CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED,
-    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_LOCATION_TYPE_DEVICE, CUmemAccessDesc,
-    CUmemAllocationProp, CUmemLocation,
+    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_OUT_OF_MEMORY,
+    CUmemAccessDesc, CUmemAllocationProp, CUmemLocation,
 };
 
 use super::{soon, start};
@@ -232,7 +232,7 @@ fn pinned_memory_is_zeroed_and_common() {
 
 #[test]
 fn ways_of_export_are_tried_and_nothing_stays() {
-    let (fake, _driver, context) = start("devices=1,fabric=yes");
+    let (fake, _driver, context) = start("devices=1,fabric=claimed");
     let before = fake.live();
     let kinds = ExportKinds::probe(&context);
     kinds.descriptor.unwrap();
@@ -258,4 +258,53 @@ fn ways_of_export_are_tried_and_nothing_stays() {
         other.unwrap();
         assert_eq!(fake.live(), before, "{call}");
     }
+}
+
+#[test]
+fn memory_is_made_for_the_fabric_where_that_works() {
+    let (fake, driver, context) = start("devices=1,fabric=works");
+    assert!(ExportKinds::probe(&context).fabric.is_ok());
+    let stream = Stream::new(&context).unwrap();
+    let memory = DeviceMemory::allocate(&context, 4096, &[]).unwrap();
+    write(&stream, memory.address(), &[1, 2, 3]);
+    let found = Foreign::find(&context, memory.address(), 4096).unwrap();
+    assert_eq!((found.kind, found.fabric), (ForeignKind::Descriptor, true));
+    let handle = found.export_fabric(&context).unwrap();
+    let imported = ImportedMemory::from_fabric_handle(&context, &handle, found.bytes).unwrap();
+    assert_eq!(read(&stream, imported.address(), 3), [1, 2, 3]);
+    let error = ImportedMemory::from_fabric_handle(&context, &[7; 64], 4096).unwrap_err().to_string();
+    let words = "importing 4096 bytes from the fabric (device 0): cuMemImportFromShareableHandle failed";
+    assert!(error.contains(words), "{error}");
+    // Memory that runs out says nothing of the fabric.
+    fake.fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    assert!(DeviceMemory::allocate(&context, 4096, &[]).is_err());
+    let later = DeviceMemory::allocate(&context, 4096, &[]).unwrap();
+    assert!(Foreign::find(&context, later.address(), 4096).unwrap().fabric);
+    drop((memory, later, imported, stream, context, driver));
+    assert_eq!(fake.live().total(), 0);
+}
+
+/// Devices claim fabric handles also where no domain is set up.
+#[test]
+fn memory_that_the_fabric_refuses_is_made_without_it() {
+    let (fake, driver, context) = start("devices=1,fabric=claimed");
+    fake.calls();
+    let memories = [1, 2].map(|_| DeviceMemory::allocate(&context, 4096, &[]).unwrap());
+    for memory in &memories {
+        let found = Foreign::find(&context, memory.address(), 4096).unwrap();
+        assert_eq!((found.kind, found.fabric), (ForeignKind::Descriptor, false));
+        assert!(memory.region().unwrap().backing().is_some());
+    }
+    let calls = fake.calls();
+    let asked: Vec<_> = calls.iter().filter(|call| call.starts_with("cuMemGetAllocationG")).collect();
+    assert_eq!(
+        asked,
+        [
+            "cuMemGetAllocationGranularity 800",
+            "cuMemGetAllocationGranularity 0",
+            "cuMemGetAllocationGranularity 0"
+        ]
+    );
+    drop((memories, context, driver));
+    assert_eq!(fake.live().total(), 0);
 }

@@ -1,13 +1,14 @@
 //! Device handles of channels.
 
-use warpway_core::channel::MemoryChannel;
+use warpway_core::channel::{BaseMemoryChannel, MemoryChannel};
 use warpway_core::endpoint::EndpointConfig;
 use warpway_core::memory::{Access, RegisteredMemory};
 use warpway_core::semaphore::{MemoryDevice2DeviceSemaphore, Semaphore};
 use warpway_core::testing::allocate;
 use warpway_core::transport::{Device, DeviceKind, Transport};
+use warpway_cuda::LaunchShape;
 
-use super::{Rig, rig, rig_on, soon};
+use super::{Rig, rig, rig_on, soon, until};
 
 impl Rig {
     /// A semaphore on each side of a connection between devices.
@@ -101,6 +102,35 @@ fn handles_are_stale_once_their_guards_are_gone() {
     assert_ne!(third.generation, one.generation);
     assert_eq!(word(third.liveness), third.generation);
     drop((third, channel, source, remote));
+    rig.end();
+}
+
+/// As a field of a structure it is nothing that the launch could keep.
+#[test]
+fn a_token_named_by_a_plain_value_is_given_to_nobody_before_the_launch_has_ended() {
+    let rig = rig("devices=1");
+    let gpu = &rig.gpus[0];
+    let (stream, gate) = (gpu.stream().unwrap(), gpu.alloc::<u64>(1).unwrap());
+    let wait = rig.kernel(0, "wait_u64");
+    let [semaphore, remote] = rig.semaphores([0, 0]);
+    let base = MemoryDevice2DeviceSemaphore::new(semaphore).unwrap();
+    let signals = gpu.signal_channel(&BaseMemoryChannel::new(base)).unwrap();
+    let plain = *signals;
+    // SAFETY: the kernel's parameters. It stands for one that has the handle in a structure.
+    unsafe { gpu.launch(&wait, LaunchShape::new(1, 1), (&gate, 1u64, 20_000u64), &stream).unwrap() };
+    drop((signals, remote));
+    let is_given_out = || {
+        let next = rig.semaphores([0, 0]);
+        next.iter().any(|semaphore| semaphore.inbound_address().unwrap() == plain.inbound)
+    };
+    // More often than a page has tokens, which all have their turn.
+    for _ in 0..200 {
+        assert!(!is_given_out());
+    }
+    gate.write(0, &[1]).unwrap();
+    gpu.synchronize(&stream, soon()).unwrap();
+    until("the token's return", is_given_out);
+    drop((stream, gate, wait));
     rig.end();
 }
 

@@ -19,12 +19,20 @@ pub(super) struct Config {
     pub(super) ipc: bool,
     /// `descriptors=no`: memory cannot be exported.
     pub(super) descriptors: bool,
-    /// `fabric=yes`: the attribute says that fabric handles exist. Exports of them still fail.
-    pub(super) fabric: bool,
+    /// `fabric=claimed`: the attribute says that fabric handles exist, but nobody has set a domain up, so memory for them is
+    /// refused. `fabric=works`.
+    pub(super) fabric: Fabric,
     /// `words=no`: streams do not write 64-bit words by themselves.
     pub(super) words: bool,
     /// `multicast=yes`: the attribute says so; nothing else does.
     pub(super) multicast: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fabric {
+    None,
+    Claimed,
+    Works,
 }
 
 #[derive(Debug, Clone)]
@@ -45,7 +53,7 @@ impl Default for Config {
             multiprocessors: 132,
             descriptors: true,
             ipc: true,
-            fabric: false,
+            fabric: Fabric::None,
             words: true,
             multicast: false,
         }
@@ -102,7 +110,14 @@ impl Config {
             "descriptors" => self.descriptors = yes()?,
             "ipc" => self.ipc = yes()?,
             "words" => self.words = yes()?,
-            "fabric" => self.fabric = yes()?,
+            "fabric" => {
+                self.fabric = match value {
+                    "no" => Fabric::None,
+                    "claimed" => Fabric::Claimed,
+                    "works" => Fabric::Works,
+                    _ => return None,
+                }
+            }
             "multicast" => self.multicast = yes()?,
             _ => return None,
         }

@@ -25,7 +25,7 @@ pub(super) struct Identity {
 pub(super) struct Physical {
     pub(super) identity: Identity,
     pub(super) size: u64,
-    /// By a descriptor or an IPC handle.
+    /// By a descriptor or a handle.
     pub(super) imported: bool,
     memory: OwnedFd,
 }
@@ -52,17 +52,55 @@ impl Physical {
         Ok(Self { identity, size, imported: true, memory })
     }
 
-    /// Memory of another process, by what an IPC handle says of it. `None` if that process or memory is gone.
-    pub(super) fn fetch(process: u32, descriptor: i32, wanted: &Identity) -> Option<Self> {
-        let path = format!("/proc/{process}/fd/{descriptor}");
-        let memory = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        // The process may have closed it and opened something else with that number.
-        let found = Self::import(memory.as_fd()).ok()?;
-        (found.identity == *wanted).then_some(found)
-    }
-
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
+    }
+
+    /// What another process needs to [`fetch`](Ticket::fetch) it, as the bytes of a handle.
+    pub(super) fn ticket(&self, magic: &[u8; 8], size: u64) -> [u8; 64] {
+        let Identity { process, number, device, shareable } = &self.identity;
+        let parts: [&[u8]; 7] = [
+            magic,
+            &process.to_le_bytes(),
+            &self.memory.as_raw_fd().to_le_bytes(),
+            &number.to_le_bytes(),
+            &size.to_le_bytes(),
+            &device.to_le_bytes(),
+            &shareable.to_le_bytes(),
+        ];
+        let mut bytes = [0; 64];
+        bytes.iter_mut().zip(parts.concat()).for_each(|(to, byte)| *to = byte);
+        bytes
+    }
+}
+
+/// A handle that has been read.
+pub(super) struct Ticket {
+    pub(super) identity: Identity,
+    pub(super) size: u64,
+    descriptor: i32,
+}
+
+impl Ticket {
+    /// What [`Physical::ticket`] has written, if it has.
+    pub(super) fn read(bytes: &[u8; 64], magic: &[u8; 8]) -> Option<Self> {
+        let four = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
+        let eight = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
+        if bytes[..8] != *magic {
+            return None;
+        }
+        let identity =
+            Identity { process: four(8)?, number: eight(16)?, device: four(32)?, shareable: four(36)? };
+        Some(Self { identity, size: eight(24)?, descriptor: four(12)? as i32 })
+    }
+
+    /// The memory. `None` if its process or itself is gone.
+    pub(super) fn fetch(&self) -> Option<Physical> {
+        let path = format!("/proc/{}/fd/{}", self.identity.process, self.descriptor);
+        let memory = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        // The process may have closed it and opened something else with that number.
+        let found = Physical::import(memory.as_fd()).ok()?;
+        (found.identity == self.identity).then_some(found)
     }
 }
 

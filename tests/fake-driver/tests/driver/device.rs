@@ -37,7 +37,7 @@ fn a_machine_without_devices_does_not_start() {
 
 #[test]
 fn devices_are_as_configured() {
-    let fake = start("visible=3+1,arch=100,memory=4194304,sms=7,descriptors=no,fabric=yes");
+    let fake = start("visible=3+1,arch=100,memory=4194304,sms=7,descriptors=no,fabric=claimed");
     let (driver, mut bytes, mut uuid) = (fake.driver(), 0, CUuuid::default());
     assert_eq!(attribute(driver, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 1), 10);
     assert_eq!(attribute(driver, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0), 7);

@@ -87,10 +87,50 @@ fn memory_is_made_as_asked() {
 
 #[test]
 fn settings_decide_what_can_be_exported() {
-    let fake = start("devices=1,descriptors=no,fabric=yes");
+    let fake = start("devices=1,descriptors=no,fabric=claimed");
     assert_eq!(create(fake.driver(), 0, PAGE), Err(CUDA_ERROR_NOT_SUPPORTED));
     let fabric = properties(0, CU_MEM_HANDLE_TYPE_FABRIC);
     assert_eq!(create_as(fake.driver(), &fabric, PAGE), Err(CUDA_ERROR_NOT_PERMITTED));
+    let both = properties(0, CU_MEM_HANDLE_TYPE_FABRIC | CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    assert_eq!(create_as(fake.driver(), &both, PAGE), Err(CUDA_ERROR_NOT_SUPPORTED));
+}
+
+#[test]
+fn fabric_handles_are_bytes_that_name_memory_while_it_lives() {
+    let fake = start("devices=1,fabric=works");
+    let driver = fake.driver();
+    let both = properties(0, CU_MEM_HANDLE_TYPE_FABRIC | CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    let memory = create_as(driver, &both, 2 * PAGE).unwrap();
+    let other = create(driver, 0, PAGE).unwrap();
+    let export = |memory| {
+        let mut fabric = CUmemFabricHandle::default();
+        let at = (&raw mut fabric).cast();
+        let kind = CU_MEM_HANDLE_TYPE_FABRIC;
+        let code = optional!(driver, cuMemExportToShareableHandle(at, memory, kind, 0));
+        if code == 0 { Ok(fabric) } else { Err(code) }
+    };
+    let import = |mut fabric: CUmemFabricHandle| {
+        let (mut handle, at) = (0, (&raw mut fabric).cast());
+        let kind = CU_MEM_HANDLE_TYPE_FABRIC;
+        let code = optional!(driver, cuMemImportFromShareableHandle(&raw mut handle, at, kind));
+        if code == 0 { Ok(handle) } else { Err(code) }
+    };
+    assert_eq!(export(other).map(|_| ()), Err(CUDA_ERROR_INVALID_VALUE), "not made for it");
+    let fabric = export(memory).unwrap();
+    assert_eq!(export(memory).unwrap().data, fabric.data);
+    let again = import(fabric).unwrap();
+    let base = reserve(driver, 4 * PAGE);
+    let second = base + 2 * PAGE as u64;
+    assert_eq!(map(driver, base, 2 * PAGE, memory) + map(driver, second, 2 * PAGE, again), 0);
+    assert_eq!(open(driver, base, 4 * PAGE, 0), 0);
+    write(driver, base, &[1, 2, 3]);
+    assert_eq!(read(driver, second, 3), [1, 2, 3]);
+    assert_eq!(import(CUmemFabricHandle { data: [7; 64] }), Err(CUDA_ERROR_INVALID_VALUE));
+    for handle in [memory, again] {
+        assert_eq!(optional!(driver, cuMemRelease(handle)), 0);
+    }
+    assert_eq!(optional!(driver, cuMemUnmap(base, 4 * PAGE)), 0);
+    assert_eq!(import(fabric), Err(CUDA_ERROR_INVALID_HANDLE), "gone");
 }
 
 #[test]

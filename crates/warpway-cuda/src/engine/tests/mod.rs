@@ -1,5 +1,6 @@
 //! The engine on a driver in host memory.
 
+mod fabric;
 mod faults;
 mod processes;
 mod sharing;

@@ -197,17 +197,22 @@ fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
 
 /// Messages of warnings while `run` runs on this thread.
 fn warnings(run: impl FnOnce()) -> Vec<String> {
+    messages(tracing::Level::WARN, run)
+}
+
+/// Messages of a level and of those above it while `run` runs on this thread.
+pub(crate) fn messages(level: tracing::Level, run: impl FnOnce()) -> Vec<String> {
     let heard = Arc::new(Mutex::new(Vec::new()));
-    tracing::subscriber::with_default(Ear(Arc::clone(&heard)), run);
+    tracing::subscriber::with_default(Ear(level, Arc::clone(&heard)), run);
     let heard = heard.lock().unwrap();
     heard.clone()
 }
 
-struct Ear(Arc<Mutex<Vec<String>>>);
+struct Ear(tracing::Level, Arc<Mutex<Vec<String>>>);
 
 impl tracing::Subscriber for Ear {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() <= tracing::Level::WARN
+        *metadata.level() <= self.0
     }
 
     fn event(&self, event: &tracing::Event<'_>) {
@@ -219,7 +224,7 @@ impl tracing::Subscriber for Ear {
         }
         let mut text = String::new();
         event.record(&mut Message(&mut text));
-        self.0.lock().unwrap().push(text);
+        self.1.lock().unwrap().push(text);
     }
 
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use warpway_cuda_sys::driver_types::*;
 
 use crate::driver::call::{Answer, driver_functions, put};
-use crate::driver::config::Config;
+use crate::driver::config::{Config, Fabric};
 use crate::driver::launch::limits;
 use crate::driver::state::state;
 
@@ -106,7 +106,7 @@ fn attribute_of(config: &Config, number: u32, attribute: CUdevice_attribute_enum
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => config.architecture.1,
         CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => 16 + number as c_int,
         CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED => c_int::from(config.descriptors),
-        CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED => c_int::from(config.fabric),
+        CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED => c_int::from(config.fabric != Fabric::None),
         CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS => c_int::from(config.words),
         CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED => c_int::from(config.multicast),
         CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY

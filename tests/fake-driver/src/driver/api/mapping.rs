@@ -8,7 +8,8 @@ use warpway_cuda_sys::driver_types::*;
 
 use crate::driver::arena::GRANULARITY;
 use crate::driver::call::{Answer, driver_functions, get, put};
-use crate::driver::physical::Physical;
+use crate::driver::config::Fabric;
+use crate::driver::physical::{Physical, Ticket};
 use crate::driver::region::{Kind, Region};
 use crate::driver::state::{State, state};
 
@@ -152,7 +153,13 @@ driver_functions! {
         let state = state();
         let (memory, _) = state.handles.get(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let asked_for = memory.identity.shareable & kind != 0;
-        if kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !asked_for || flags != 0 || shareable.is_null() {
+        if !asked_for || flags != 0 || shareable.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if kind == CU_MEM_HANDLE_TYPE_FABRIC {
+            return put(shareable.cast(), CUmemFabricHandle { data: memory.ticket(FABRIC_MAGIC, memory.size) });
+        }
+        if kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let copy = rustix::io::fcntl_dupfd_cloexec(memory.descriptor(), 0).map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
@@ -160,17 +167,28 @@ driver_functions! {
         put(shareable.cast::<c_int>(), copy.into_raw_fd())
     }
 
-    /// The descriptor is the pointer itself, and stays the caller's.
+    /// A descriptor is the pointer itself, and stays the caller's; a fabric handle lies behind the pointer.
     optional cuMemImportFromShareableHandle = "cuMemImportFromShareableHandle" (
         handle: *mut CUmemGenericAllocationHandle, shareable: *mut c_void, kind: CUmemAllocationHandleType_enum,
     ) {
-        let descriptor = c_int::try_from(shareable as isize).ok().filter(|descriptor| *descriptor >= 0);
-        let descriptor = descriptor.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || handle.is_null() {
+        if handle.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // A closed descriptor is an error of the system calls, not undefined. The real driver knows no better word.
-        let memory = Physical::import(BorrowedFd::borrow_raw(descriptor)).map_err(|_| CUDA_ERROR_UNKNOWN)?;
+        let memory = match kind {
+            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR => {
+                let descriptor = c_int::try_from(shareable as isize).ok().filter(|descriptor| *descriptor >= 0);
+                let descriptor = descriptor.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+                // A closed descriptor is an error of the system calls, not undefined. The real driver knows no better word.
+                Physical::import(BorrowedFd::borrow_raw(descriptor)).map_err(|_| CUDA_ERROR_UNKNOWN)?
+            }
+            CU_MEM_HANDLE_TYPE_FABRIC => {
+                permit_fabric(&state())?;
+                let CUmemFabricHandle { data } = get(shareable.cast::<CUmemFabricHandle>())?;
+                let ticket = Ticket::read(&data, FABRIC_MAGIC).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+                ticket.fetch().ok_or(CUDA_ERROR_INVALID_HANDLE)?
+            }
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        };
         let mut state = state();
         state.ordinal(memory.identity.device)?;
         let number = state.fresh();
@@ -213,6 +231,8 @@ driver_functions! {
     }
 }
 
+const FABRIC_MAGIC: &[u8; 8] = b"fakefab1";
+
 fn whole(size: usize) -> bool {
     (size as u64).is_multiple_of(GRANULARITY)
 }
@@ -225,14 +245,24 @@ fn check(state: &State, properties: &CUmemAllocationProp) -> Answer<usize> {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let device = state.device(properties.location.id)?;
-    match properties.requestedHandleTypes {
-        CU_MEM_HANDLE_TYPE_NONE => Ok(device),
-        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR if state.config.descriptors => Ok(device),
+    let kinds = properties.requestedHandleTypes;
+    let known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;
+    let descriptors = kinds & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR != 0;
+    if kinds & !known != 0 || descriptors && !state.config.descriptors {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    if kinds & CU_MEM_HANDLE_TYPE_FABRIC != 0 {
+        permit_fabric(state)?;
+    }
+    Ok(device)
+}
+
+fn permit_fabric(state: &State) -> Answer {
+    match state.config.fabric {
+        Fabric::Works => Ok(()),
         // The hardware could, but nobody has set up the domain.
-        kinds if kinds & CU_MEM_HANDLE_TYPE_FABRIC != 0 && state.config.fabric => {
-            Err(CUDA_ERROR_NOT_PERMITTED)
-        }
-        _ => Err(CUDA_ERROR_NOT_SUPPORTED),
+        Fabric::Claimed => Err(CUDA_ERROR_NOT_PERMITTED),
+        Fabric::None => Err(CUDA_ERROR_NOT_SUPPORTED),
     }
 }
 
