@@ -18,34 +18,31 @@ inline constexpr u32 far_depth = 8;
 
 namespace detail {
 
+/// Moves vectors i, i + step, ..., `Depth` of them.
+template <u32 Depth, class V>
+WARPWAY_DEVICE void copy_round(V* dst, const V* src, u64 i, u64 step) {
+  V v[Depth];
+  WARPWAY_UNROLL
+  for (u32 k = 0; k < Depth; ++k) v[k] = src[i + k * step];
+  WARPWAY_UNROLL
+  for (u32 k = 0; k < Depth; ++k) dst[i + k * step] = v[k];
+}
+
 template <u32 Depth, class V>
 WARPWAY_DEVICE void copy_vectors(V* dst, const V* src, u64 count, u32 thread_id, u32 num_threads) {
   const u64 step = num_threads;
   u64 i = thread_id;
   // The last vector of a full round is the farthest one.
   WARPWAY_ROLLED
-  for (const u64 reach = (Depth - 1) * step; i + reach < count; i += Depth * step) {
-    V v[Depth];
-    WARPWAY_UNROLL
-    for (u32 k = 0; k < Depth; ++k) v[k] = src[i + k * step];
-    WARPWAY_UNROLL
-    for (u32 k = 0; k < Depth; ++k) dst[i + k * step] = v[k];
+  for (const u64 reach = (Depth - 1) * step; i + reach < count; i += Depth * step) copy_round<Depth>(dst, src, i, step);
+  // What is left of a deep round in rounds of half the depth: one after the other, each would take the time of a load.
+  if constexpr (Depth > near_depth) {
+    static_assert(Depth == 8, "halves of it");
+    if (i + 3 * step < count) copy_round<4>(dst, src, i, step), i += 4 * step;
+    if (i + step < count) copy_round<2>(dst, src, i, step), i += 2 * step;
   }
-  if constexpr (Depth <= near_depth) {
-    WARPWAY_ROLLED
-    for (; i < count; i += step) dst[i] = src[i];
-  } else if (i < count) {
-    // What is left is no full round. All of it at once, for each load takes long; near ones are not worth the registers.
-    V v[Depth - 1];
-    WARPWAY_UNROLL
-    for (u32 k = 0; k < Depth - 1; ++k) {
-      if (i + k * step < count) v[k] = src[i + k * step];
-    }
-    WARPWAY_UNROLL
-    for (u32 k = 0; k < Depth - 1; ++k) {
-      if (i + k * step < count) dst[i + k * step] = v[k];
-    }
-  }
+  WARPWAY_ROLLED
+  for (; i < count; i += step) dst[i] = src[i];
 }
 
 WARPWAY_DEVICE u64 address(const void* pointer) { return reinterpret_cast<u64>(pointer); }
