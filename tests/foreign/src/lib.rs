@@ -75,6 +75,7 @@ pub extern "C" fn foreign_find(
             ForeignKind::Descriptor => 0,
             ForeignKind::Ipc => 1,
             ForeignKind::Neither(_) => 2,
+            ForeignKind::Fabric => 3,
         };
         *found = [foreign.base, foreign.bytes, kind];
     });
