@@ -93,9 +93,14 @@ impl CudaConnection {
         let _relaxed = RelaxedCapture::begin(context)?;
         work(&mut Turn { connection: self, line, queue: &mut queue, entered: context.enter()? })?;
         let position = queue.posted();
-        // Somebody may post for ever and never ask.
-        if queue.unmarked() > self.limit / 2 {
-            self.advance(line, &mut queue, &mut released)?;
+        // Somebody may post for ever and never ask. What has been posted counts as not sent if this fails, so nothing
+        // may follow it.
+        if queue.unmarked() > self.limit / 2
+            && let Err(error) = self.advance(line, &mut queue, &mut released)
+        {
+            return Err(queue
+                .check()
+                .map_or_else(Error::from, |()| self.broken(&mut queue, operation, &error)));
         }
         Ok(Position(position))
     }

@@ -240,6 +240,29 @@ fn a_signal_that_fails_behind_its_put() {
     link.open();
 }
 
+/// A signal that is on its way, though its sender has been told otherwise, is not sent once more.
+#[test]
+fn nothing_follows_what_is_posted_with_an_error() {
+    let (fake, devices) = machine("devices=2");
+    // One in flight: each is marked at once.
+    let link = Link::new(&devices, WordForm::Stream, 1);
+    link.raise(8, 1).unwrap();
+    link.flush();
+    fake.calls();
+    link.raise(8, 2).unwrap();
+    link.flush();
+    let calls = fake.calls();
+    let written = calls.iter().position(|call| call == "cuStreamWriteValue64 0").unwrap();
+    let before = calls[..written].iter().filter(|call| call.starts_with("cuCtxGetCurrent ")).count() as u64;
+    fake.fail("cuCtxGetCurrent", before + 1, 201);
+    let error = link.raise(8, 3).unwrap_err();
+    assert!(error.to_string().contains("cuCtxGetCurrent"), "{error}");
+    assert_eq!(link.raise(8, 3).unwrap_err().id(), "conn.broken");
+    link.shared.context.enter().unwrap();
+    link.connection.line().unwrap().stream.synchronize(patience()).unwrap();
+    assert_eq!(link.word(8), 3, "it had been given to the stream");
+}
+
 /// A proxy asks before each part of a request; a mark between a put and its signal would delay the signal.
 #[test]
 fn asking_how_many_are_in_flight_marks_only_where_they_are_many() {
