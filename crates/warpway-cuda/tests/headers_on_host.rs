@@ -15,9 +15,9 @@ use samples::{Random, element};
 use warpway_host::{FoldKernel, FoldSource};
 use warpway_plan::{DataType, ReduceOp};
 
-/// `device/tests/host/protocols.cpp`, which says itself what is wrong.
-fn protocols(options: &[&str]) {
-    let Some(program) = host_compiler::compile("protocols", &[&["-O1"], options].concat()) else { return };
+/// A program of `device/tests/host` that says itself what is wrong.
+fn passes(name: &str, options: &[&str]) {
+    let Some(program) = host_compiler::compile(name, &[&["-O1"], options].concat()) else { return };
     let output = Command::new(&program).output().unwrap();
     std::fs::remove_file(program).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -25,12 +25,17 @@ fn protocols(options: &[&str]) {
 
 #[test]
 fn protocols_of_one_thread() {
-    protocols(&[]);
+    passes("protocols", &[]);
 }
 
 #[test]
 fn protocols_of_one_thread_with_checks() {
-    protocols(&["-DWARPWAY_DEVICE_CHECKS"]);
+    passes("protocols", &["-DWARPWAY_DEVICE_CHECKS"]);
+}
+
+#[test]
+fn bulk_copies_on_an_emulated_engine() {
+    passes("bulk", &[]);
 }
 
 const TYPES: [DataType; 15] = [

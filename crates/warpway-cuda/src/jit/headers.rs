@@ -28,6 +28,7 @@ pub const DEVICE_HEADERS: &[(&str, &str)] = device_headers! {
     "mscclpp_compat.cuh"
     "packets.cuh"
     "platform.cuh"
+    "platform_bulk.cuh"
     "platform_multimem.cuh"
     "port_channel.cuh"
     "semaphores.cuh"

@@ -12,6 +12,7 @@
 #include "warpway/control.cuh"
 #include "warpway/copy.cuh"
 #include "warpway/formats.cuh"
+#include "warpway/platform_bulk.cuh"
 
 namespace warpway {
 
@@ -28,11 +29,6 @@ WARPWAY_DEVICE void requires_bulk() {
   static_assert(Arch == 0 || Arch >= 900, "bulk copies need sm_90");
 }
 
-WARPWAY_DEVICE u32 shared_address(const void* pointer) {
-  return static_cast<u32>(__cvta_generic_to_shared(pointer));
-}
-WARPWAY_DEVICE u64 global_address(const void* pointer) { return static_cast<u64>(__cvta_generic_to_global(pointer)); }
-
 WARPWAY_DEVICE Status check_bulk(const void* a, const void* b, u64 bytes, const Site& site) {
   const u64 misaligned = (address(a) | address(b) | bytes) % 16;
   if (misaligned != 0) return refuse(site, Code::Alignment, 16, misaligned, Kind::BulkBarrier);
@@ -46,7 +42,7 @@ WARPWAY_DEVICE Status check_bulk(const void* a, const void* b, u64 bytes, const 
 template <u32 Arch = WARPWAY_ARCH>
 WARPWAY_DEVICE void bulkFence() {
   detail::requires_bulk<Arch>();
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  bulk_fence();
 }
 
 /// In shared memory. Its phases are counted by the caller from 0.
@@ -64,47 +60,40 @@ struct alignas(8) BulkBarrier {
   template <u32 Arch = WARPWAY_ARCH>
   WARPWAY_DEVICE void relaxedInit(u32 arrivals) {
     detail::requires_bulk<Arch>();
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at()), "r"(arrivals) : "memory");
+    barrier_init(&storage, arrivals);
   }
   /// Before the storage is used for anything else.
   template <u32 Arch = WARPWAY_ARCH>
   WARPWAY_DEVICE void invalidate() {
     detail::requires_bulk<Arch>();
-    asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(at()) : "memory");
+    barrier_invalidate(&storage);
   }
   /// All of these of a phase come before the arrival that completes it.
   template <u32 Arch = WARPWAY_ARCH>
   WARPWAY_NODISCARD WARPWAY_DEVICE Status expect(u64 bytes, const Site& site = {}) {
     detail::requires_bulk<Arch>();
     if (bytes > bulk_pending_limit) return refuse(site, Code::Misuse, bulk_pending_limit, bytes, Kind::BulkBarrier);
-    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(at()), "r"(static_cast<u32>(bytes)) : "memory");
+    barrier_expect(&storage, static_cast<u32>(bytes));
     return Status::Ok;
   }
   template <u32 Arch = WARPWAY_ARCH>
   WARPWAY_DEVICE void arrive() {
     detail::requires_bulk<Arch>();
-    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(at()) : "memory");
+    barrier_arrive(&storage);
   }
   /// The recommended form, with all bytes of the phase.
   template <u32 Arch = WARPWAY_ARCH>
   WARPWAY_NODISCARD WARPWAY_DEVICE Status arriveAndExpect(u64 bytes, const Site& site = {}) {
     detail::requires_bulk<Arch>();
     if (bytes > bulk_pending_limit) return refuse(site, Code::Misuse, bulk_pending_limit, bytes, Kind::BulkBarrier);
-    asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(at()), "r"(static_cast<u32>(bytes))
-                 : "memory");
+    barrier_arrive_and_expect(&storage, static_cast<u32>(bytes));
     return Status::Ok;
   }
   /// True once the phase is complete. Any thread.
   template <u32 Arch = WARPWAY_ARCH>
   WARPWAY_DEVICE bool poll(u32 phase) const {
     detail::requires_bulk<Arch>();
-    u32 complete;
-    asm volatile(
-        "{\n\t.reg .pred done;\n\t"
-        "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2;\n\t"
-        "selp.u32 %0, 1, 0, done;\n\t}"
-        : "=r"(complete) : "r"(at()), "r"(phase & 1) : "memory");
-    return complete != 0;
+    return barrier_test(&storage, phase & 1);
   }
   /// Waits for the phase and moves on to the next one. Any thread, each with its own count.
   template <u32 Arch = WARPWAY_ARCH>
@@ -121,9 +110,6 @@ struct alignas(8) BulkBarrier {
     if (status == Status::Ok) phase = awaited ^ 1;
     return status;
   }
-
- private:
-  WARPWAY_DEVICE u32 at() const { return detail::shared_address(this); }
 };
 
 static_assert(sizeof(BulkBarrier) == 8, "barrier layout");
@@ -135,9 +121,7 @@ WARPWAY_NODISCARD WARPWAY_DEVICE Status bulkLoad(void* shared, const void* globa
   detail::requires_bulk<Arch>();
   const Status status = detail::check_bulk(shared, global, bytes, site);
   if (status != Status::Ok || bytes == 0) return status;
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               ::"r"(detail::shared_address(shared)), "l"(detail::global_address(global)), "r"(static_cast<u32>(bytes)),
-               "r"(detail::shared_address(&barrier)) : "memory");
+  bulk_load(shared, global, static_cast<u32>(bytes), &barrier.storage);
   return Status::Ok;
 }
 
@@ -147,9 +131,7 @@ WARPWAY_NODISCARD WARPWAY_DEVICE Status bulkStore(void* global, const void* shar
   detail::requires_bulk<Arch>();
   const Status status = detail::check_bulk(shared, global, bytes, site);
   if (status != Status::Ok || bytes == 0) return status;
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
-               ::"l"(detail::global_address(global)), "r"(detail::shared_address(shared)), "r"(static_cast<u32>(bytes))
-               : "memory");
+  bulk_store(global, shared, static_cast<u32>(bytes));
   return Status::Ok;
 }
 
@@ -163,15 +145,13 @@ WARPWAY_NODISCARD WARPWAY_DEVICE Status bulkReduceStore(void* global, const void
   detail::requires_bulk<Arch>();
   const Status status = detail::check_bulk(shared, global, bytes, site);
   if (status != Status::Ok || bytes == 0) return status;
-  const u64 to = detail::global_address(global);
-  const u32 from = detail::shared_address(shared), size = static_cast<u32>(bytes);
   if constexpr (detail::same<T, F32>) {
-    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(size) : "memory");
+    bulk_add<BulkWord::F32>(global, shared, static_cast<u32>(bytes));
   } else if constexpr (detail::same<T, BF16>) {
-    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.bf16 [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(size) : "memory");
+    bulk_add<BulkWord::BF16>(global, shared, static_cast<u32>(bytes));
   } else {
     static_assert(detail::same<T, U32>, "F32, BF16 or U32");
-    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(size) : "memory");
+    bulk_add<BulkWord::U32>(global, shared, static_cast<u32>(bytes));
   }
   return Status::Ok;
 }
@@ -180,19 +160,19 @@ WARPWAY_NODISCARD WARPWAY_DEVICE Status bulkReduceStore(void* global, const void
 template <u32 Arch = WARPWAY_ARCH>
 WARPWAY_DEVICE void bulkStoreCommit() {
   detail::requires_bulk<Arch>();
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  bulk_commit();
 }
 /// Until at most the N newest groups are incomplete at their destination. The engine ends by itself: no deadline.
 template <u32 N = 0, u32 Arch = WARPWAY_ARCH>
 WARPWAY_DEVICE void bulkStoreWait() {
   detail::requires_bulk<Arch>();
-  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
+  bulk_wait<N>();
 }
 /// Until at most the N newest groups still read shared memory.
 template <u32 N = 0, u32 Arch = WARPWAY_ARCH>
 WARPWAY_DEVICE void bulkStoreWaitSource() {
   detail::requires_bulk<Arch>();
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+  bulk_wait_source<N>();
 }
 
 /// Shared memory of `bulk_copy`. Half of the tiles are loaded ahead while the others are stored: a few blocks fill a

@@ -1,6 +1,6 @@
 // What separates one GPU platform from another, and nothing else: words of the language, memory
-// accesses with scope and order, fences, barriers, the clock, arithmetic that must not be rewritten. Multicast, which few need, is
-// beside it in `platform_multimem.cuh`.
+// accesses with scope and order, fences, barriers, the clock, arithmetic that must not be rewritten. Multicast and bulk copies, which
+// few need, are beside it in `platform_multimem.cuh` and `platform_bulk.cuh`.
 //
 // Every other header is plain C++17 on top of this one. Needs no toolkit header: only builtins and inline PTX,
 // so that it compiles alike under NVRTC and nvcc. Compiled by a host compiler it takes
