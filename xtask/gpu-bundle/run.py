@@ -23,7 +23,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Of `all`, in this order; `smoke` is a part of the first.
-WHOLE = ["device", "ranks", "ports", "torch", "bench", "sanitize"]
+WHOLE = ["device", "ranks", "ports", "examples", "torch", "bench", "sanitize"]
 # Characters of output that a result keeps: the end of it.
 KEPT = 6000
 # What a test needs to end and be counted, of the whole's limit.
@@ -216,6 +216,8 @@ def main():
 
     places = {
         "warpway": HERE / "bin" / "warpway",
+        "channels": HERE / "bin" / "gpu_channels",
+        "gather": HERE / "bin" / "gpu_all_gather",
         "python": sys.executable,
         "torch": HERE / "torch_tensors.py",
         "foreign": HERE / "bin" / "libwarpway_foreign.so",

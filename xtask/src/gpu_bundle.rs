@@ -27,6 +27,9 @@ const RUNNER: [(&str, &str); 4] = [
     ("torch_tensors.py", include_str!("../../tests/tests/gpu/torch_tensors.py")),
 ];
 
+/// Programs of the tutorials.
+const EXAMPLES: [&str; 2] = ["gpu_all_gather", "gpu_channels"];
+
 /// What to pack.
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -53,14 +56,15 @@ struct Origin {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (commit, modified) = machine::commit()?;
     let profile = &arguments.profile;
-    let shipped = ["--package", "warpway-cli", "--package", "warpway-foreign", "--profile", profile];
-    let shipped = build(cargo("build").args(shipped))?;
+    let examples = EXAMPLES.iter().flat_map(|name| ["--example", name]);
+    let shipped = ["--package", "warpway-cli", "--package", "warpway-foreign", "--package", "warpway"];
+    let targets = ["--bins", "--lib", "--profile", profile];
+    let shipped = build(cargo("build").args(shipped).args(targets).args(examples))?;
     let tests = ["--no-run", "--package", "warpway-tests", "--test", "gpu", "--profile", profile];
     let tests = build(cargo("test").args(tests))?;
     let mut programs = Vec::new();
-    for (name, built) in
-        [("warpway", &shipped), ("warpway_foreign", &shipped), ("gpu", &tests), ("rank", &tests)]
-    {
+    let commands = ["warpway", "warpway_foreign"].into_iter().chain(EXAMPLES).map(|name| (name, &shipped));
+    for (name, built) in commands.chain([("gpu", &tests), ("rank", &tests)]) {
         let found = built.iter().find(|(target, _)| target == name);
         programs.push(&found.with_context(|| format!("cargo has built no {name}"))?.1);
     }
@@ -261,6 +265,24 @@ echo "test result: ok. 0 passed"
         assert_eq!((status, row(&text, "good ")[5]), (Some(1), "2"), "{text}");
         let (status, text, _) = run_suite("good", 0, &[]);
         assert_eq!((status, row(&text, "good ")[4]), (Some(1), "2"), "{text}");
+    }
+
+    #[test]
+    fn commands_name_what_the_runner_knows() {
+        let [(_, runner), (_, suites)] = [RUNNER[1], RUNNER[2]];
+        let suites: Value = serde_json::from_str(suites).unwrap();
+        let suites = suites.as_object().unwrap().values();
+        let commands = suites.filter_map(|suite| suite["commands"].as_array()).flatten();
+        let commands: Vec<_> = commands.map(|command| command["command"].as_str().unwrap()).collect();
+        assert!(commands.contains(&"{gather} tcp"), "{commands:?}");
+        for command in commands {
+            for name in command.split('{').skip(1).map(|rest| rest.split('}').next().unwrap()) {
+                assert!(runner.contains(&format!("\n        \"{name}\": ")), "{command}");
+            }
+        }
+        for example in EXAMPLES {
+            assert!(runner.contains(&format!(r#"HERE / "bin" / "{example}","#)), "{example}");
+        }
     }
 
     #[test]

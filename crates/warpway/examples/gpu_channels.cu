@@ -5,6 +5,22 @@
 
 using namespace warpway;
 
+/// A number goes to and fro: rank 0 sends even ones, rank 1 answers each with the next odd one. Grid: 1 thread.
+extern "C" __global__ void ping_pong(MemoryChannel channel, const u32* inbox, u32 rank, u32 trips) {
+  u32 number = 0;
+  for (u32 turn = 0; turn < 2 * trips; ++turn) {
+    if (turn % 2 == rank) {
+      // One value is stored as it is; `put` is for memory.
+      channel.write<u32>(0, number);
+      channel.signal();
+    } else {
+      if (channel.wait() != Status::Ok) return;
+      number = *inbox;
+    }
+    ++number;
+  }
+}
+
 /// Each rank puts its bytes into the peer's memory. Any grid.
 extern "C" __global__ void swap(MemoryChannel channel, DeviceSyncer* barrier, u64 bytes) {
   const u32 thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;

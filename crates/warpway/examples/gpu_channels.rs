@@ -1,4 +1,4 @@
-//! Tutorial 7: kernels of two ranks put, signal, wait and exchange packets, on one GPU or two.
+//! Tutorial 7: kernels of two ranks send a number to and fro, put, signal, wait and exchange packets, on one GPU or two.
 //!
 //! `target/release/examples/gpu_channels` (ranks as threads), or
 //! `warpway launch -n 2 -- target/release/examples/gpu_channels` (as processes);
@@ -17,27 +17,44 @@ const LEN: u64 = 1_000_003;
 /// Few enough that packets are the faster way.
 const FEW: u64 = 1001;
 const REPLAYS: u32 = 10;
+const ROUND_TRIPS: u32 = 1000;
 
-fn main() -> Result<()> {
+fn main() -> anyhow::Result<()> {
     if std::env::var_os("WARPWAY_WORLD_SIZE").is_some() {
-        return run(&Communicator::from_env()?);
+        let comm = Communicator::from_env()?;
+        anyhow::ensure!(comm.n_ranks() == 2, "this program is for 2 ranks, not {}", comm.n_ranks());
+        return Ok(run(&comm)?);
     }
-    in_process(2, &Context::from_env()?, run).map(drop)
+    in_process(2, &Context::from_env()?, run)?;
+    Ok(())
 }
 
 fn run(comm: &Communicator) -> Result<()> {
     let gpu = comm.gpu()?;
     let stream = gpu.stream()?;
     let program = gpu.load(&Program::new("gpu_channels.cu", SOURCE).device_headers())?;
-    let (swap, add_packets) = (program.kernel("swap")?, program.kernel("add_packets")?);
+    let [ping_pong, swap, add_packets] =
+        [program.kernel("ping_pong")?, program.kernel("swap")?, program.kernel("add_packets")?];
 
     let peer = comm.connect_by(1 - comm.rank(), Transport::CudaIpc)?;
     let (outgoing, incoming) = (gpu.alloc::<u32>(LEN)?, gpu.alloc::<u32>(LEN)?);
     let remote = peer.exchange_memory(&incoming)?;
     let channel = gpu.memory_channel(&peer.memory_channel(&outgoing, &remote)?)?;
     let barrier = gpu.syncer(0)?;
+    // Both are ready: from here on kernels wait for each other.
+    comm.barrier()?;
+
+    let arguments = (&channel, &incoming, comm.rank(), ROUND_TRIPS);
+    // SAFETY: the arguments are those of `ping_pong`.
+    unsafe { gpu.launch(&ping_pong, LaunchShape::new(1, 1), arguments, &stream)? };
+    gpu.synchronize(&stream, Deadline::after(Duration::from_secs(10)))?;
+    let mut last = [0];
+    incoming.read(0, &mut last)?;
+    assert_eq!(last, [2 * ROUND_TRIPS - 1 - comm.rank()]);
 
     outgoing.write(0, &numbers(comm.rank()))?;
+    // The peer has read its number: it may be overwritten.
+    comm.barrier()?;
     let shape = LaunchShape::new(8, 512);
     // SAFETY: the arguments are those of `swap`.
     unsafe { gpu.launch(&swap, shape, (&channel, &barrier, outgoing.bytes()), &stream)? };
@@ -57,6 +74,7 @@ fn run(comm: &Communicator) -> Result<()> {
             gpu.launch(&add_packets, LaunchShape::new(1, 512), (&channel, &epochs, &sums, FEW), &stream)
         }
     })?;
+    comm.barrier()?;
     for _ in 0..REPLAYS {
         graph.launch(&stream)?;
     }
@@ -64,7 +82,10 @@ fn run(comm: &Communicator) -> Result<()> {
     // 1 + 2 = 3, then 3 + 3, 6 + 6, …
     assert_eq!(sums.to_vec()?, [(3 << (REPLAYS - 1)) as f32; FEW as usize]);
 
-    println!("rank {}: {LEN} numbers each way, {REPLAYS} sums of {FEW} by packets, all correct", comm.rank());
+    println!(
+        "rank {}: {ROUND_TRIPS} round trips, {LEN} numbers each way, {REPLAYS} sums of {FEW} by packets, all correct",
+        comm.rank()
+    );
     comm.barrier()
 }
 

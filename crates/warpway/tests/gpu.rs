@@ -1,6 +1,7 @@
 //! Ranks and their GPUs, on a driver in host memory.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test")]
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use fake_cuda::Fake;
@@ -9,8 +10,11 @@ use warpway::core::config::EngineChoice;
 use warpway::core::gpu::GpuError;
 use warpway::core::semaphore::MemoryDevice2DeviceSemaphore;
 use warpway::cuda::jit::Program;
-use warpway::cuda::{Context as GpuContext, Driver};
-use warpway::{Communicator, Config, Context, Deadline, Error, MemoryChannel, Result, Transport, in_process};
+use warpway::cuda::{Context as GpuContext, Driver, PortChannelHandle, PortConfig};
+use warpway::{
+    Communicator, Config, Context, Deadline, EndpointConfig, Error, MemoryChannel, Result, Transport,
+    in_process,
+};
 
 fn config(fake: &Fake) -> Config {
     let mut config = Config::default();
@@ -109,6 +113,48 @@ fn handles_of_threads_lead_to_each_other() {
         }
     }
     assert_eq!(fake.live().total(), 0, "{:?}", fake.live());
+}
+
+/// Of five ranks on two devices, as tutorial 8 makes them: all channels of a rank use one ring, each has a semaphore of its own.
+#[test]
+fn port_channels_with_all_others() {
+    let fake = Fake::open();
+    fake.set("devices=2");
+    for transport in [Transport::CudaIpc, Transport::Ethernet] {
+        let ended = in_process(5, &Context::new(config(&fake)), |comm| {
+            let gpu = comm.gpu()?;
+            let data = gpu.alloc_for::<u32>(33, transport.into())?;
+            let endpoint = EndpointConfig { transport, device: gpu.device(), ..EndpointConfig::default() };
+            let ports = gpu.port_service(&PortConfig::default())?;
+            let mut handles = Vec::new();
+            for peer in (0..5).filter(|peer| *peer != comm.rank()) {
+                let peer = comm.connect_endpoint(peer, endpoint)?;
+                let remote = peer.exchange_memory(&data)?;
+                handles.push(ports.port_channel(&peer.port_channel(ports.service(), &data, &remote)?)?);
+            }
+            let array = gpu.handle_array(&handles)?;
+            assert_eq!(array.len(), 4);
+            let ring = *ports.fifo_handle(0);
+            for (handle, peer) in handles.iter().zip((0..5).filter(|peer| *peer != comm.rank())) {
+                assert_eq!((handle.src_bytes, handle.dst_bytes), (132, 132));
+                let base = &handle.base;
+                assert_eq!(
+                    (base.fifo.slots, base.fifo.site.peer, base.semaphore.site.peer),
+                    (ring.slots, peer, peer)
+                );
+                assert_eq!(base.semaphore.expected, base.semaphore.inbound + 32);
+            }
+            let of_each = |field: fn(&PortChannelHandle) -> u64| {
+                handles.iter().map(|handle| field(handle)).collect::<HashSet<u64>>().len()
+            };
+            assert_eq!(of_each(|handle| handle.base.semaphore_id.into()), 4);
+            assert_eq!(of_each(|handle| handle.base.semaphore.inbound), 4);
+            assert_eq!(of_each(|handle| handle.dst.into()), 4);
+            comm.barrier()
+        });
+        ended.unwrap();
+        assert_eq!(fake.live().total(), 0, "{transport}: {:?}", fake.live());
+    }
 }
 
 /// What a machine lacks is said where it is first needed, and nothing else fails.

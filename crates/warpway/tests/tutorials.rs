@@ -67,10 +67,14 @@ fn example(name: &str) -> Command {
     command
 }
 
-/// Ranks of an example with the environment that a launcher gives them.
+/// Runs ranks of an example with the environment that a launcher gives them.
 fn launched(name: &str, arguments: &[&str], n_ranks: u32) -> Vec<Ended> {
+    Ranks::start(ranks(name, arguments, n_ranks)).join()
+}
+
+fn ranks(name: &str, arguments: &[&str], n_ranks: u32) -> Vec<Command> {
     let job = format!("tutorial-{name}-{}-{}", arguments.join("-"), std::process::id());
-    Ranks::start((0..n_ranks).map(|rank| {
+    let rank = |rank: u32| {
         let mut command = example(name);
         command.args(arguments);
         for (variable, value) in [
@@ -84,8 +88,8 @@ fn launched(name: &str, arguments: &[&str], n_ranks: u32) -> Vec<Ended> {
             command.env(format!("WARPWAY_{variable}"), value);
         }
         command
-    }))
-    .join()
+    };
+    (0..n_ranks).map(rank).collect()
 }
 
 /// All ranks succeeded and said nothing but `expected`, one line each, in the order of ranks.
@@ -146,6 +150,7 @@ fn samples_on_the_pages_are_parts_of_the_programs() {
         ("05-all-gather.md", "all_gather"),
         ("06-plans.md", "all_reduce_plan"),
         ("07-gpu.md", "gpu_channels"),
+        ("08-gpu-ports.md", "gpu_all_gather"),
     ] {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{program}.rs"));
         let source = flat(&fs::read_to_string(source).unwrap());
@@ -160,30 +165,46 @@ fn samples_on_the_pages_are_parts_of_the_programs() {
 
 #[test]
 fn kernels_on_the_pages_are_those_of_the_programs() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/gpu_channels.cu");
-    let source = flat(&fs::read_to_string(source).unwrap());
-    let page = page("07-gpu.md");
-    let kernels = blocks(&page, "cuda");
-    assert_eq!(kernels.len(), 2);
-    for kernel in kernels {
-        assert!(source.contains(&flat(kernel)), "not a part of gpu_channels.cu:\n{kernel}");
+    for (name, program, count) in
+        [("07-gpu.md", "gpu_channels.cu", 3), ("08-gpu-ports.md", "gpu_all_gather.cu", 2)]
+    {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(program);
+        let source = flat(&fs::read_to_string(source).unwrap());
+        let page = page(name);
+        let kernels = blocks(&page, "cuda");
+        assert_eq!(kernels.len(), count, "{name}");
+        for kernel in kernels {
+            assert!(source.contains(&flat(kernel)), "{name}: not a part of {program}:\n{kernel}");
+        }
     }
 }
 
-/// As processes and as threads; what it does on a GPU is a test of the GPU bundle.
+/// As threads and as processes, by each transport; what they do on a GPU is the suite `examples` of the GPU bundle.
 #[test]
-fn gpu_channels_without_a_gpu() {
-    let mut threads = example("gpu_channels");
-    threads.env("WARPWAY_CUDA_DRIVER", "/nowhere/libcuda.so.1");
-    let [threads] = &Ranks::start([threads]).join()[..] else { unreachable!("one process") };
-    assert_eq!(threads.code, Some(1));
-    let expected = "Error: the CUDA driver is unavailable: ";
-    assert!(threads.stderr.starts_with(expected), "{}", threads.stderr);
-    assert!(
-        threads.stderr.contains("unset WARPWAY_CUDA_DRIVER or name the NVIDIA driver by it"),
-        "{}",
-        threads.stderr
-    );
+fn gpu_programs_without_a_gpu() {
+    let without_driver = |mut rank: Command| {
+        rank.env("WARPWAY_CUDA_DRIVER", "/nowhere/libcuda.so.1");
+        rank
+    };
+    let programs: [(&str, &[&str]); 4] = [
+        ("gpu_channels", &[]),
+        ("gpu_all_gather", &[]),
+        ("gpu_all_gather", &["tcp"]),
+        ("gpu_all_gather", &["tcp", "5"]),
+    ];
+    for (name, arguments) in programs {
+        let mut threads = example(name);
+        threads.args(arguments);
+        let processes = ranks(name, arguments, 2).into_iter().chain([threads]);
+        let ended = Ranks::start(processes.map(without_driver)).join();
+        assert_eq!(ended.len(), 3);
+        for Ended { code, stdout, stderr } in ended {
+            assert_eq!((code, stdout.as_str()), (Some(1), ""), "{name}: {stderr}");
+            assert!(stderr.starts_with("Error: the CUDA driver is unavailable: "), "{name}: {stderr}");
+            let what_to_do = "unset WARPWAY_CUDA_DRIVER or name the NVIDIA driver by it";
+            assert!(stderr.contains(what_to_do), "{name}: {stderr}");
+        }
+    }
 }
 
 #[test]
@@ -301,7 +322,12 @@ fn plans_that_are_wrong_and_right() {
 
 #[test]
 fn programs_for_two_ranks_say_so() {
-    let ended = launched("memory_channel", &[], 1);
-    assert_eq!(ended[0].code, Some(1));
-    assert_eq!(ended[0].stderr, "Error: this program is for 2 ranks, not 1\n");
+    for (name, says) in [
+        ("memory_channel", "this program is for 2 ranks, not 1"),
+        ("gpu_channels", "this program is for 2 ranks, not 1"),
+        ("gpu_all_gather", "an all-gather takes at least 2 ranks"),
+    ] {
+        let ended = launched(name, &[], 1);
+        assert_eq!((ended[0].code, ended[0].stderr.as_str()), (Some(1), &*format!("Error: {says}\n")));
+    }
 }
