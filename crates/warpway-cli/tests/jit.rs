@@ -173,6 +173,30 @@ fn what_does_not_compile_is_said_once_and_fails() {
 }
 
 #[test]
+fn headers_of_the_author_are_handed_over() {
+    let folder = Folder::new("headers");
+    if !folder.has_nvrtc() {
+        return;
+    }
+    let header = folder.file("tiles-1.cuh", "#define TILES 3\n");
+    let source = "#include \"tiles.cuh\"\nextern \"C\" __global__ void k(int* to) { *to = TILES; }\n";
+    let source = folder.file("mine.cu", source);
+    let warm = |header: &str| folder.json(&["warm", &source, "--arch", "sm_90", "--header", header]);
+    let named = format!("tiles.cuh={header}");
+    let origin = |rows: Value| rows["programs"][0]["origin"].clone();
+    assert_eq!(origin(warm(&named)), "compiled");
+    assert_eq!(origin(warm(&named)), "disk");
+    folder.file("tiles-1.cuh", "#define TILES 4\n");
+    assert_eq!(origin(warm(&named)), "compiled");
+    // Under another name it is none that the source includes.
+    let error = warm(&header)["programs"][0]["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("tiles.cuh") && error.contains("--header NAME=FILE"), "{error}");
+    let (code, _, said) = folder.run(&["warm", &source, "--header", "tiles.cuh=/nowhere/t.cuh"]);
+    assert_eq!(code, 1);
+    assert!(said.contains("cannot read /nowhere/t.cuh"), "{said}");
+}
+
+#[test]
 fn without_nvrtc_the_places_are_named() {
     let folder = Folder::new("absent");
     let output =
@@ -207,6 +231,7 @@ fn wrong_arguments() {
     for (arguments, expected) in [
         (&["warm", "--arch", "sm_9x"][..], "`sm_9x` is not an architecture such as sm_90"),
         (&["warm", "--kernel", "k"], "<FILE>"),
+        (&["warm", "--header", "k.cuh"], "<FILE>"),
         (&["chill"], "chill"),
     ] {
         let (code, _, said) = folder.run(arguments);

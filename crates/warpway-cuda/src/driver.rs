@@ -12,8 +12,8 @@ use warpway_cuda_sys::driver_types::{
     CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_EXTERNAL_DEVICE,
     CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_ILLEGAL_INSTRUCTION,
     CUDA_ERROR_INVALID_ADDRESS_SPACE, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_PC,
-    CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_MISALIGNED_ADDRESS,
-    CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NOT_FOUND,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_TIMEOUT,
+    CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NOT_FOUND,
     CUDA_ERROR_NVLINK_UNCORRECTABLE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_NOT_READY,
     CUDA_ERROR_TENSOR_MEMORY_LEAK, CUDA_ERROR_UNKNOWN, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, CUDA_SUCCESS,
@@ -58,11 +58,13 @@ impl Driver {
         // SAFETY: the name is that of the CUDA driver, or the user vouches for what stands in for it.
         let table = unsafe { Table::open(library) }.map_err(|error| {
             let hint = match &error {
-                LoadError::Symbol { .. } => "install a driver for CUDA 12.0 or later",
                 _ if library != Path::new(LIBRARY) => {
-                    "unset WARPWAY_CUDA_DRIVER or name the NVIDIA driver by it, or use the host engine"
+                    "unset WARPWAY_CUDA_DRIVER or name the NVIDIA driver by it (CUDA 12.0 or later)"
                 }
-                _ => "install the NVIDIA driver, set WARPWAY_CUDA_DRIVER, or use the host engine",
+                LoadError::Symbol { .. } => "install a driver for CUDA 12.0 or later",
+                _ => {
+                    "install the NVIDIA driver or set WARPWAY_CUDA_DRIVER; only host memory works without it"
+                }
             };
             absent(error.to_string(), hint)
         })?;
@@ -80,9 +82,9 @@ impl Driver {
         let driver = Self(Arc::new(Opened { table, version, in_flight: InFlight::default() }));
         // SAFETY: no argument but flags, which must be 0; may be called any number of times.
         let result = unsafe { (driver.table().cuInit)(0) };
-        driver.check("starting the driver", "cuInit", result).map_err(|error| {
-            absent(error.to_string(), "look at nvidia-smi and the kernel's log, or use the host engine")
-        })?;
+        driver
+            .check("starting the driver", "cuInit", result)
+            .map_err(|error| absent(error.to_string(), "look at nvidia-smi and the kernel's log"))?;
         Ok(driver)
     }
 
@@ -220,6 +222,9 @@ fn hint(call: &str, code: CUresult) -> Option<&'static str> {
         }
         CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
             "the compiler is newer than the driver: update the driver, or set WARPWAY_NVRTC to an older version's library"
+        }
+        CUDA_ERROR_INVALID_VALUE if call == "cuLaunchKernel" => {
+            "compare the shape with what kernel and device permit, and the arguments with the kernel's parameters"
         }
         CUDA_ERROR_NOT_FOUND if call == "cuModuleGetFunction" => {
             "declare it extern \"C\", or export it by Program::kernel and look for the same expression"

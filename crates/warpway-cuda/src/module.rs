@@ -132,6 +132,18 @@ impl LaunchShape {
     }
 }
 
+impl fmt::Display for LaunchShape {
+    /// As errors say it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { blocks, threads, shared_bytes } = self;
+        write!(f, "{blocks} blocks of {threads} threads")?;
+        match shared_bytes {
+            0 => Ok(()),
+            bytes => write!(f, " with {bytes} bytes of shared memory"),
+        }
+    }
+}
+
 /// One kernel; keeps its module.
 #[derive(Clone)]
 pub struct Kernel {
@@ -283,7 +295,7 @@ impl Kernel {
                 none,
             )
         };
-        let what = format_args!("launching {} with {shape:?}", self.name);
+        let what = format_args!("launching {} with {shape}", self.name);
         context.check(what, "cuLaunchKernel", result)
     }
 

@@ -144,6 +144,51 @@ fn what_else_can_be_wrong() {
     }
 }
 
+/// What is kept is found by source and headers, so nothing else may decide what it is.
+#[test]
+fn a_program_sees_no_files() {
+    let Some(compiler) = nvrtc() else { return };
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("no_files");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("beside.cuh"), "#define VALUE 7\n").unwrap();
+    let name = folder.join("k.cu").display().to_string();
+    let including = |what: &str| {
+        Program::new(
+            &name,
+            format!("#include {what}\nextern \"C\" __global__ void k(int* x) {{ *x = VALUE; }}\n"),
+        )
+    };
+    let beside = || including("\"beside.cuh\"");
+    assert!(compiler.compile(&beside().header("beside.cuh", "#define VALUE 8\n"), SM_90).is_ok());
+    let absolute = folder.join("beside.cuh").display().to_string();
+    for (program, expected) in [
+        (beside(), "\"beside.cuh\""),
+        (including("\"../no_files/beside.cuh\""), "no_files/beside.cuh"),
+        (including(&format!("\"{absolute}\"")), "reads files"),
+        (including(&format!(" <{absolute}>")), "reads files"),
+        (beside().option(format!("-I{}", folder.display())), "`-I"),
+        (beside().option("-I").option(folder.display().to_string()), "`-I` reads files"),
+        (beside().option(format!("--include-path={}", folder.display())), "`--include-path="),
+        (beside().option(format!("-include={absolute}")), "`-include="),
+        (beside().option(format!("--pre-include={absolute}")), "`--pre-include="),
+    ] {
+        let log = rejected(&compiler, &program);
+        assert!(log.contains(expected) && log.contains("Program::header"), "{expected}: {log}");
+    }
+}
+
+#[test]
+fn the_headers_refuse_an_architecture_older_than_theirs() {
+    let Some(compiler) = nvrtc() else { return };
+    let old = Architecture { major: 7, minor: 5 };
+    if !compiler.architectures().unwrap().contains(&old) {
+        return;
+    }
+    let source = "#include <warpway/grid.cuh>\nextern \"C\" __global__ void k() {}\n";
+    let error = compiler.compile(&Program::new("k.cu", source).device_headers(), old).unwrap_err();
+    assert!(error.to_string().contains("for sm_80 and later"), "{error}");
+}
+
 #[test]
 fn an_architecture_of_tomorrow_gets_ptx() {
     let Some(compiler) = nvrtc() else { return };

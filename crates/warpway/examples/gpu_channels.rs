@@ -6,8 +6,7 @@
 
 use std::time::Duration;
 
-use warpway::cuda::jit::Program;
-use warpway::{Communicator, Context, Deadline, LaunchShape, Result, Transport, in_process};
+use warpway::{Communicator, Context, Deadline, LaunchShape, Program, Result, Transport, in_process};
 
 /// The kernels.
 const SOURCE: &str = include_str!("gpu_channels.cu");

@@ -64,6 +64,7 @@ pub use warpway_core::semaphore::{Host2HostSemaphore, Semaphore};
 pub use warpway_core::transport::{Device, Transport, TransportFlags};
 pub use warpway_core::{Cause, Deadline, Error, ErrorCode, Failure, Result, Timeout};
 pub use warpway_cuda as cuda;
+pub use warpway_cuda::jit::Program;
 pub use warpway_cuda::{Gpu, GpuBuffer, GpuGraph, LaunchShape, Plain, Stream};
 pub use warpway_host::{
     Block, BlockChannel, BlockSemaphore, BufferView, HostBuffer, Ll8, Ll16, PacketFormat, PlanLaunch,

@@ -18,9 +18,9 @@ use crate::table::STYLE;
 /// Compile now what would be compiled at first use
 ///
 /// Without files, all kernels that are built in. With files, these instead: a kernel author sees whether they compile
-/// against Warpway's device headers (`#include <warpway/….cuh>`; other files are not seen), and what registers and
-/// spills they cost. A program that is to find them must be the same: its name is FILE as written here, its kernels and
-/// options are those given. `origin` in the JSON says where an image came from: compiled, disk or memory.
+/// against Warpway's device headers (`#include <warpway/….cuh>`) and those given by --header; other files are not seen. It
+/// also shows what registers and spills they cost. A program that is to find them must be the same: its name is FILE as
+/// written here, its headers, kernels and options are those given. `origin` in the JSON says where an image came from: compiled, disk or memory.
 #[derive(Args)]
 #[command(after_long_help = "\
 Exit code: 0 if everything was compiled or kept already, 1 if something does not compile.
@@ -28,7 +28,8 @@ Exit code: 0 if everything was compiled or kept already, 1 if something does not
 Examples:
   warpway jit warm --arch sm_90
   warpway jit warm --arch 8.0,9.0,10.0 --json
-  warpway jit warm mine.cu --kernel 'fold<float, 4>' --define THREADS=512 --json")]
+  warpway jit warm mine.cu --kernel 'fold<float, 4>' --define THREADS=512 --json
+  warpway jit warm src/mine.cu --header tiles.cuh=src/tiles.cuh")]
 pub(super) struct Arguments {
     /// Sources in CUDA C++
     #[arg(value_name = "FILE")]
@@ -36,6 +37,9 @@ pub(super) struct Arguments {
     /// Architectures; default: those of the GPUs here, without a GPU sm_80, sm_90 and sm_100
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     arch: Vec<Architecture>,
+    /// A header that the files include as NAME, read from FILE (or NAME); may be repeated
+    #[arg(long, value_name = "NAME[=FILE]", requires = "files")]
+    header: Vec<String>,
     /// Instantiate this kernel of the files; may be repeated (what is no template needs none)
     #[arg(long, value_name = "EXPRESSION", requires = "files")]
     kernel: Vec<String>,
@@ -94,10 +98,19 @@ impl Arguments {
         if self.files.is_empty() {
             return Ok(built_in_programs());
         }
+        let read = |path: &str| std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"));
+        let header = |header: &String| {
+            let (name, file) = header.split_once('=').unwrap_or((header, header));
+            Ok((name.to_owned(), read(file)?))
+        };
+        let headers = self.header.iter().map(header).collect::<anyhow::Result<Vec<_>>>()?;
         let program = |path: &PathBuf| {
             let name = path.display().to_string();
             let source = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
             let mut program = Program::new(name, source).device_headers();
+            for (name, text) in &headers {
+                program = program.header(name, text.clone());
+            }
             for define in &self.define {
                 program = program.option(format!("-D{define}"));
             }

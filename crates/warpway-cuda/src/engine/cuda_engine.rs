@@ -88,21 +88,21 @@ impl CudaEngine {
             return Ok(Arc::clone(device));
         }
         let driver = self.0.devices.driver()?;
-        let ordinal = match self.0.choice.ordinal.map(i32::try_from) {
-            Some(ordinal) => ordinal.unwrap_or(i32::MAX),
+        let count = driver.device_count()?;
+        let absent = |what: String, why: String| {
+            Error::from(Unavailable { what, why, hint: "look at CUDA_VISIBLE_DEVICES and `warpway doctor`" })
+        };
+        let ordinal = match self.0.choice.ordinal.map(|chosen| (chosen, i32::try_from(chosen))) {
+            Some((_, Ok(ordinal))) if ordinal < count => ordinal,
+            Some((chosen, _)) => {
+                let why =
+                    format!("it was chosen (WARPWAY_DEVICE), but the driver shows {count}, counted from 0");
+                return Err(absent(format!("GPU {chosen}"), why));
+            }
             None => match Context::current_device(&driver)? {
                 Some(current) => current,
-                None => match driver.device_count()? {
-                    0 => {
-                        return Err(Unavailable {
-                            what: "a GPU".into(),
-                            why: "the driver shows none".into(),
-                            hint: "look at CUDA_VISIBLE_DEVICES, or use the host engine",
-                        }
-                        .into());
-                    }
-                    count => (i64::from(self.0.choice.local_rank) % i64::from(count)) as i32,
-                },
+                None if count == 0 => return Err(absent("a GPU".into(), "the driver shows none".into())),
+                None => (i64::from(self.0.choice.local_rank) % i64::from(count)) as i32,
             },
         };
         Ok(Arc::clone(device.insert(self.0.devices.shared(ordinal)?)))

@@ -19,6 +19,9 @@ use super::search::{self, Files, ThisSystem};
 /// The oldest version that knows sm_90 and reports what is needed.
 const OLDEST: (c_int, c_int) = (12, 0);
 
+/// What to do about a header that is not found.
+const HAND_OVER: &str = "hand over what it includes by `Program::header` (`jit warm --header NAME=FILE`)";
+
 /// An opened NVRTC. Its functions may be called from several threads, each with a program of its own.
 pub(super) struct Nvrtc {
     table: Table,
@@ -116,6 +119,9 @@ impl Backend for Nvrtc {
     }
 
     fn compile(&self, program: &Program, target: Target) -> Result<Output, Rejected> {
+        if let Some(what) = program.reads_file() {
+            return Err(Rejected(format!("`{what}` reads files, and a program sees none: {HAND_OVER}")));
+        }
         let open = Open::new(self, program)?;
         let expressions = strings("name of a kernel", program.kernels().iter().map(String::as_str))?;
         for expression in &expressions {
@@ -124,7 +130,8 @@ impl Backend for Nvrtc {
             self.check("nvrtcAddNameExpression", result)?;
         }
         let architecture = format!("--gpu-architecture={target}");
-        let own = [architecture.as_str(), "--ptxas-options=-v"];
+        // Otherwise files beside one of the program's name are included, although nothing of them is in its digest.
+        let own = [architecture.as_str(), "--ptxas-options=-v", "--no-source-include"];
         let options = strings("option", program.options().iter().map(String::as_str).chain(own))?;
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         // SAFETY: as many texts as said, which live until the call returns.
@@ -139,7 +146,13 @@ impl Backend for Nvrtc {
         let log = String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned();
         match result {
             NVRTC_SUCCESS => {}
-            NVRTC_ERROR_COMPILATION if !log.trim().is_empty() => return Err(Rejected(log)),
+            NVRTC_ERROR_COMPILATION if !log.trim().is_empty() => {
+                let hint = match log.contains("open source file") {
+                    true => format!("\nA program sees no files: {HAND_OVER}"),
+                    false => String::new(),
+                };
+                return Err(Rejected(log + &hint));
+            }
             other => {
                 let Rejected(failure) = self.failure("nvrtcCompileProgram", other);
                 return Err(Rejected(format!("{log}{}{failure}", if log.is_empty() { "" } else { "\n" })));

@@ -12,7 +12,8 @@ use crate::device::Architecture;
 type Text = Cow<'static, str>;
 
 /// CUDA C++ with everything that its machine code depends on. It sees no files: what it includes must be among its
-/// headers, by exactly the name that it includes.
+/// headers, by exactly the name that it includes. One that reaches for files all the same, by an option or by an absolute
+/// path, does not compile: what is kept could not be told from what a changed file would give.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     name: String,
@@ -88,6 +89,14 @@ impl Program {
         &self.kernels
     }
 
+    /// What would read a file, if anything: an option, or a line that includes an absolute path.
+    pub(super) fn reads_file(&self) -> Option<&str> {
+        let options = self.options.iter().map(|option| option.trim());
+        let texts = std::iter::once(self.source()).chain(self.headers().map(|(_, text)| text));
+        let option = options.clone().find(|option| names_file(option));
+        option.or_else(|| texts.flat_map(str::lines).map(str::trim).find(|line| includes_absolute_path(line)))
+    }
+
     /// The text of a file that messages name: the source itself or a header.
     pub(super) fn file(&self, name: &str) -> Option<&str> {
         if name == self.name {
@@ -104,7 +113,7 @@ impl Program {
             hash.update(bytes);
         };
         // Each list begins with its length, so that no element can be taken for one of the next list.
-        part(b"warpway program v1");
+        part(b"warpway program v2");
         part(self.name.as_bytes());
         part(self.source.as_bytes());
         part(&(self.headers.len() as u64).to_le_bytes());
@@ -120,6 +129,20 @@ impl Program {
         part(&architecture.minor.to_le_bytes());
         ProgramDigest(hash.finalize().into())
     }
+}
+
+/// Options of NVRTC that name folders or files to read, without their dashes.
+const READING: [&str; 5] = ["include", "include-path", "pre-include", "use-pch", "pch-dir"];
+
+fn names_file(option: &str) -> bool {
+    let bare = option.trim_start_matches('-');
+    let long = bare.split(['=', ' ']).next().unwrap_or(bare);
+    bare != option && (READING.contains(&long) || bare.starts_with('I'))
+}
+
+fn includes_absolute_path(line: &str) -> bool {
+    let include = line.strip_prefix('#').and_then(|rest| rest.trim_start().strip_prefix("include"));
+    include.is_some_and(|name| ["\"/", "</"].iter().any(|begin| name.trim_start().starts_with(begin)))
 }
 
 /// SHA-256 of a program and the architecture it is compiled for. Shown in hexadecimal.

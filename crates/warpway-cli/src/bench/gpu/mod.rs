@@ -46,18 +46,22 @@ What is measured:
   get          memory channel against plain loads
   bulk         bulk copies (TMA) of the headers against a plain bulk kernel; sm_90
   copy_engine  copies by the driver, pushed and pulled
-  flight       one-way latency by ping-pong: flags, packets, lines, signals; with and without deadlines
+  flight       one-way latency by ping-pong: flags, packets, lines, signals; with and without
+               deadlines
   guard        what the look at the poison word costs puts and signals
-  fifo         a kernel's request to the host, and the ways in which the host can raise a peer's word
-  port         port channels of two ranks: 8 bytes and a signal, and messages both ways, against the same
-               steps with nothing around them and the copy engine alone; by TCP against host memory
-  start        processes from the first call on: driver, contexts, memory, compiler; and a communicator of
-               two ranks until both have exchanged data by a kernel, with an empty cache and a warm one
+  fifo         a kernel's request to the host, and the ways in which the host can raise a
+               peer's word
+  port         port channels of two ranks: 8 bytes and a signal, and messages both ways, against
+               the same steps with nothing around them and the copy engine alone; by TCP against
+               host memory
+  start        processes from the first call on: driver, contexts, memory, compiler; and a
+               communicator of two ranks until both have exchanged data by a kernel, with an empty
+               cache and a warm one
   all          everything, in about a minute and a half (--quick: in half of one)
 
 Floors are plain kernels in several forms; the best one counts. GB/s is per direction, of the slower
-one where both are busy. Targets are judged by PASS and MISS lines at the end. A miss is a result: the
-exit code is 1 only if a word was wrong or a measurement failed.
+one where both are busy. Targets are judged by PASS and MISS lines at the end. A miss is a result:
+the exit code is 1 only if a word was wrong or a measurement failed.
 
 Kernels wait 5 s at most, the host 20 s.
 

@@ -13,6 +13,11 @@
 #error "the headers of warpway need C++17: compile with -std=c++17 or later"
 #endif
 
+// nvcc takes an older architecture if it is told none, and the code would be of no use on the GPU that is there.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error "the headers of warpway are for sm_80 and later: compile with -arch=sm_90, say, or -arch=native"
+#endif
+
 namespace warpway {
 
 using i8 = signed char;

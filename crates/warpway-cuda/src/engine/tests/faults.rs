@@ -39,7 +39,11 @@ fn the_device_is_the_one_asked_for_the_current_one_or_that_of_the_local_rank() {
     assert_eq!([0, 1, 2, 5].map(|rank| chosen(None, rank).unwrap()), [0, 1, 0, 1]);
     assert_eq!(chosen(Some(1), 0).unwrap(), 1);
     for missing in [2, u32::MAX] {
-        assert_eq!(chosen(Some(missing), 0).unwrap_err().id(), "gpu.driver");
+        let error = chosen(Some(missing), 0).unwrap_err();
+        assert_eq!(error.id(), "unavailable");
+        let text = error.to_string();
+        assert!(text.contains(&format!("GPU {missing} is unavailable")), "{text}");
+        assert!(text.contains("WARPWAY_DEVICE") && text.contains("the driver shows 2,"), "{text}");
     }
     let current = devices.context(1).unwrap();
     let _entered = current.enter().unwrap();
