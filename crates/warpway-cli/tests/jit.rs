@@ -225,6 +225,35 @@ fn a_folder_that_is_off_or_damaged() {
     assert!(text.contains("damaged: it is too short") && text.contains("1 image, 5 of"), "{text}");
 }
 
+/// Whoever warms wants to find the images later: what cannot be kept is a failure, and nothing says otherwise.
+#[test]
+fn what_cannot_be_kept_is_said() {
+    let folder = Folder::new("kept");
+    if !folder.has_nvrtc() {
+        return;
+    }
+    let source = folder.file("mine.cu", "extern \"C\" __global__ void k() {}");
+    // A file where the folder should be: also root cannot make it.
+    let nowhere = folder.file("nowhere", "");
+    let warm = |place: &str, json: &[&str]| {
+        let mut command = folder.command(&[&["warm", &source, "--arch", "sm_90"], json].concat());
+        texts(&command.env("WARPWAY_CACHE_DIR", place).output().unwrap())
+    };
+    let (code, text, said) = warm(&nowhere, &[]);
+    assert_eq!(code, 1, "{said}");
+    assert!(text.contains("compiled") && !text.contains("kept in"), "{text}");
+    assert!(said.contains("images are not kept in") && said.contains("not all is kept in"), "{said}");
+    let document = |place: &str| -> Value { serde_json::from_str(&warm(place, &["--json"]).1).unwrap() };
+    let kept = |report: &Value| (report["ok"].clone(), report["programs"][0]["kept"].clone());
+    assert_eq!(kept(&document(&nowhere)), (false.into(), false.into()));
+    assert_eq!(kept(&document("off")), (true.into(), false.into()));
+    let good = folder.0.join("cache");
+    for _ in 0..2 {
+        assert_eq!(kept(&document(good.to_str().unwrap())), (true.into(), true.into()));
+    }
+    assert_eq!(warm("off", &[]).0, 0);
+}
+
 #[test]
 fn wrong_arguments() {
     let folder = Folder::new("arguments");

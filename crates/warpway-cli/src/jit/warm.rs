@@ -23,7 +23,8 @@ use crate::table::STYLE;
 /// written here, its headers, kernels and options are those given. `origin` in the JSON says where an image came from: compiled, disk or memory.
 #[derive(Args)]
 #[command(after_long_help = "\
-Exit code: 0 if everything was compiled or kept already, 1 if something does not compile.
+Exit code: 0 if everything was compiled or kept already, 1 if something does not compile, or cannot be kept
+(unless WARPWAY_CACHE_DIR is off).
 
 Examples:
   warpway jit warm --arch sm_90
@@ -76,6 +77,9 @@ pub(super) fn run(arguments: &Arguments, compiler: &Compiler, config: &Config) -
     let rows: Vec<Row> = warmed.iter().map(Row::new).collect();
     let failed = rows.iter().any(|row| row.error.is_some());
     let folder = compiler.cache().map(|cache| cache.folder);
+    // Whoever warms wants to find it later.
+    let lost = folder.is_some() && rows.iter().any(|row| row.kept == Some(false));
+    let failed = failed || lost;
     if arguments.json {
         print_json(&Document { ok: !failed, compiler: compiler.identity().ok(), folder, programs: rows })?;
     } else {
@@ -86,6 +90,9 @@ pub(super) fn run(arguments: &Arguments, compiler: &Compiler, config: &Config) -
         match folder {
             // Failures leave nothing there.
             Some(_) if rows.iter().all(|row| row.error.is_some()) => {}
+            Some(folder) if lost => {
+                eprintln!("warpway: not all is kept in {}; the warning above says why", folder.display());
+            }
             Some(folder) => print(&format!("kept in {}\n", folder.display()))?,
             None => print("not kept: WARPWAY_CACHE_DIR is off\n")?,
         }
@@ -148,6 +155,8 @@ struct Row {
     kind: Option<CodeKind>,
     /// `compiled`, `disk` or `memory`.
     origin: Option<&'static str>,
+    /// On disk, for later processes.
+    kept: Option<bool>,
     milliseconds: Option<f64>,
     code_bytes: Option<u64>,
     kernels: Vec<KernelJson>,
@@ -167,6 +176,7 @@ impl Row {
                 Origin::Disk => "disk",
                 Origin::Memory => "memory",
             }),
+            kept: record.map(|record| record.kept),
             milliseconds: record.map(|record| record.duration.as_secs_f64() * 1e3),
             code_bytes: record.map(|record| record.code_bytes),
             kernels: kernels.collect(),

@@ -47,7 +47,14 @@ struct Shared {
 }
 
 /// Locked while its image is made.
-type Slot = Arc<Mutex<Option<Arc<Image>>>>;
+type Slot = Arc<Mutex<Option<Made>>>;
+
+/// An image, and whether it is on disk.
+#[derive(Clone)]
+struct Made {
+    image: Arc<Image>,
+    kept: bool,
+}
 
 impl Compiler {
     /// With NVRTC, which is looked for when it is first needed, and the cache folder of the settings.
@@ -139,19 +146,18 @@ impl Compiler {
         let mut slot = lock(&slot);
         let start = Instant::now();
         let found = match &*slot {
-            Some(image) => Ok((Arc::clone(image), Origin::Memory)),
-            None => self
-                .load_or_compile(program, architecture, digest)
-                .map(|(image, origin)| (Arc::new(image), origin)),
+            Some(made) => Ok((made.clone(), Origin::Memory)),
+            None => self.load_or_compile(program, architecture, digest),
         };
-        let (image, origin) = found.inspect_err(|_| lock(&self.0.journal).failed += 1)?;
-        *slot = Some(Arc::clone(&image));
+        let (made, origin) = found.inspect_err(|_| lock(&self.0.journal).failed += 1)?;
+        let Made { image, kept } = slot.insert(made).clone();
         let record = Record {
             program: program.name().to_owned(),
             architecture: image.architecture().to_owned(),
             kind: image.kind(),
             code_bytes: image.code().len() as u64,
             origin,
+            kept,
             duration: start.elapsed(),
         };
         lock(&self.0.journal).add(record.clone());
@@ -163,24 +169,23 @@ impl Compiler {
         program: &Program,
         architecture: Architecture,
         digest: ProgramDigest,
-    ) -> Result<(Image, Origin)> {
+    ) -> Result<(Made, Origin)> {
         let store = self.0.store.as_ref();
+        let of_disk = |image| (Made { image: Arc::new(image), kept: true }, Origin::Disk);
         let backend = match self.backend() {
             Ok(backend) => backend,
             Err(absent) => {
                 let image = store.and_then(|store| store.load_any(digest));
-                return Ok(image.map(|image| (image, Origin::Disk)).ok_or(absent)?);
+                return Ok(image.map(of_disk).ok_or(absent)?);
             }
         };
         if let Some(image) = store.and_then(|store| store.load(digest, backend.identity())) {
-            return Ok((image, Origin::Disk));
+            return Ok(of_disk(image));
         }
         let start = Instant::now();
         let image = compile(&*backend, program, architecture)?;
-        if let Some(store) = store {
-            store.save(digest, start.elapsed(), &image);
-        }
-        Ok((image, Origin::Compiled))
+        let kept = store.is_some_and(|store| store.save(digest, start.elapsed(), &image));
+        Ok((Made { image: Arc::new(image), kept }, Origin::Compiled))
     }
 
     fn backend(&self) -> Result<Arc<dyn Backend>, Unavailable> {

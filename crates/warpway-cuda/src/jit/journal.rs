@@ -38,6 +38,8 @@ pub struct Record {
     pub code_bytes: u64,
     /// Where it came from.
     pub origin: Origin,
+    /// It is on disk, where later processes find it.
+    pub kept: bool,
     /// How long that took.
     pub duration: Duration,
 }
@@ -92,6 +94,7 @@ mod tests {
             kind: CodeKind::Cubin,
             code_bytes: 1,
             origin,
+            kept: true,
             duration: Duration::ZERO,
         };
         (0..RECORDS + 2).for_each(|number| journal.add(record(number, Origin::Compiled)));

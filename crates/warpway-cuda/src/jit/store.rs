@@ -112,27 +112,29 @@ impl Store {
         files.iter().rev().find_map(|file| self.read_image(&self.folder.join(&file.name), digest, None))
     }
 
-    /// Keeps an image, in place of one that may be there.
-    pub(super) fn save(&self, digest: ProgramDigest, compile_time: Duration, image: &Image) {
+    /// Keeps an image, in place of one that may be there. True if it is kept.
+    pub(super) fn save(&self, digest: ProgramDigest, compile_time: Duration, image: &Image) -> bool {
         let compile_us = u64::try_from(compile_time.as_micros()).unwrap_or(u64::MAX);
-        let Ok(bytes) = entry::encode(digest.to_string(), compile_us, image) else { return };
+        let Ok(bytes) = entry::encode(digest.to_string(), compile_us, image) else { return false };
         if bytes.len() as u64 > self.bytes_max.min(entry::BYTES_MAX) {
             self.warn(&format!("an image of {} bytes is larger than the cache may be", bytes.len()));
-            return;
+            return false;
         }
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
         if let Err(error) = made {
             self.warn(&format!("cannot make it: {error}"));
-            return;
+            return false;
         }
         if !self.is_trusted() {
-            return;
+            return false;
         }
         let path = self.path(digest, image.compiler());
-        match self.replace(&path, &bytes) {
+        let replaced = self.replace(&path, &bytes);
+        match &replaced {
             Ok(()) => self.evict(&path),
             Err(error) => self.warn(&format!("cannot write: {error}")),
         }
+        replaced.is_ok()
     }
 
     /// All files.
