@@ -54,7 +54,8 @@ impl Context {
         let what = format_args!("taking the primary context of device {ordinal}");
         driver.check(what, "cuDevicePrimaryCtxRetain", result)?;
         let driver = driver.clone();
-        let (peers, ledger, fabric) = (Mutex::default(), Ledger::new(ordinal), FabricUse::of(&info));
+        let (peers, ledger, fabric) =
+            (Mutex::default(), Ledger::new(ordinal), FabricUse::of(&info, driver.is_watched()));
         Ok(Self(Arc::new(Retained { driver, info, device, raw, peers, ledger, fabric })))
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use warpway_core::gpu::GpuError;
 use warpway_core::{Result, Unavailable};
@@ -38,6 +38,8 @@ struct Opened {
     table: Table,
     version: i32,
     in_flight: InFlight,
+    /// See [`Driver::is_watched`]; found out once.
+    watched: OnceLock<bool>,
 }
 
 /// A driver that may be gone.
@@ -79,7 +81,12 @@ impl Driver {
             let why = format!("it supports CUDA {}, 12.0 is needed", dotted(version));
             return Err(absent(why, "install a newer driver").into());
         }
-        let driver = Self(Arc::new(Opened { table, version, in_flight: InFlight::default() }));
+        let driver = Self(Arc::new(Opened {
+            table,
+            version,
+            in_flight: InFlight::default(),
+            watched: OnceLock::new(),
+        }));
         // SAFETY: no argument but flags, which must be 0; may be called any number of times.
         let result = unsafe { (driver.table().cuInit)(0) };
         driver
@@ -96,6 +103,11 @@ impl Driver {
     /// The launches of the process whose end is not known.
     pub(crate) fn in_flight(&self) -> &InFlight {
         &self.0.in_flight
+    }
+
+    /// Whether a tool takes calls that fail for faults of the program. What only a failing call could tell is not asked then.
+    pub(crate) fn is_watched(&self) -> bool {
+        *self.0.watched.get_or_init(mapped::has_sanitizer)
     }
 
     /// The CUDA version that the driver supports, `13000` for 13.0.

@@ -1,4 +1,4 @@
-//! Which file of this process an address of code lies in.
+//! Which files this process has mapped: where code lies, and whether a tool watches.
 
 use std::path::PathBuf;
 
@@ -6,6 +6,18 @@ use std::path::PathBuf;
 pub(crate) fn file_at(address: usize) -> Option<PathBuf> {
     let maps = std::fs::read("/proc/self/maps").ok()?;
     find(&String::from_utf8_lossy(&maps), address as u64)
+}
+
+/// Whether compute-sanitizer has put itself into this process. It reports each call that the driver answers with an error, and
+/// ends with an error itself, also where the answer was what the caller wanted to know.
+pub(crate) fn has_sanitizer() -> bool {
+    std::fs::read("/proc/self/maps").is_ok_and(|maps| names_sanitizer(&String::from_utf8_lossy(&maps)))
+}
+
+/// By the folder that its libraries lie in, or the name of the one that every tool of it loads.
+fn names_sanitizer(maps: &str) -> bool {
+    maps.lines()
+        .any(|line| line.contains("/compute-sanitizer/") || line.contains("/libsanitizer-collection.so"))
 }
 
 /// In the text of `/proc/self/maps`: `7f00-7f80 r-xp 00000000 08:01 17   /usr/lib/libcuda.so.1`.
@@ -35,6 +47,19 @@ mod tests {
         assert_eq!(file(0x7f7f).as_deref(), Some("/usr/lib/libcuda.so.580.159.04"));
         assert_eq!(file(0x5600), None, "the end is not part of a range");
         assert_eq!(file(0x7f80), None, "memory of no file");
+    }
+
+    #[test]
+    fn a_sanitizer_is_known_by_its_libraries() {
+        let with = |file: &str| {
+            names_sanitizer(&format!(
+                "7f00-7f80 r-xp 00001000 08:01 18   {file}\n7f80-7f90 rw-p 00000000 00:00 0\n"
+            ))
+        };
+        assert!(with("/usr/local/cuda-13.0/compute-sanitizer/libTreeLauncherTargetInjection.so"));
+        assert!(with("/opt/tools/libsanitizer-collection.so"));
+        assert!(!with("/usr/lib/libcuda.so.580.159.04") && !with("/home/me/compute-sanitizer-notes"));
+        assert!(!has_sanitizer());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::context::Context;
 /// The parameters of a kernel, as the driver knows them from its image: where they lie, not what they mean.
 #[derive(Debug)]
 pub(crate) struct Signature {
-    /// `None` with a driver that does not tell.
+    /// `None` with a driver that does not tell, and where a tool takes the question for one parameter more for a fault.
     parameters: Option<Vec<ParameterExtent>>,
     /// The types that were accepted last, so that a launch like the one before compares an address only.
     accepted: AtomicPtr<ArgumentTypes>,
@@ -21,8 +21,7 @@ impl Signature {
     /// Asks the driver, which can tell since CUDA 12.4. The context must be current.
     pub(crate) fn ask(context: &Context, name: &str, kernel: CUfunction) -> Result<Self, GpuError> {
         let parameters = match context.driver().table().cuFuncGetParamInfo {
-            None => None,
-            Some(ask) => {
+            Some(ask) if !context.driver().is_watched() => {
                 let mut found = Vec::new();
                 loop {
                     let (mut offset, mut bytes) = (0usize, 0usize);
@@ -38,6 +37,7 @@ impl Signature {
                 }
                 Some(found)
             }
+            _ => None,
         };
         Ok(Self { parameters, accepted: AtomicPtr::default() })
     }

@@ -18,9 +18,9 @@ pub(crate) struct FabricUse {
 }
 
 impl FabricUse {
-    /// They work where the device claims them, until the driver refuses one.
-    pub(crate) fn of(info: &GpuInfo) -> Self {
-        let works = AtomicBool::new(info.exports_fabric);
+    /// They work where the device claims them, until the driver refuses one; `watched`: a refusal would be taken for a fault.
+    pub(crate) fn of(info: &GpuInfo, watched: bool) -> Self {
+        let works = AtomicBool::new(info.exports_fabric && !watched);
         Self { device: info.ordinal, works, noted: AtomicBool::new(false) }
     }
 
