@@ -7,7 +7,6 @@ use std::time::Duration;
 use fake_cuda::Fake;
 use warpway::core::bootstrap::NameFilter;
 use warpway::core::config::EngineChoice;
-use warpway::core::gpu::GpuError;
 use warpway::core::semaphore::MemoryDevice2DeviceSemaphore;
 use warpway::cuda::jit::Program;
 use warpway::cuda::{Context as GpuContext, Driver, PortChannelHandle, PortConfig};
@@ -58,8 +57,9 @@ fn the_current_device_goes_before_the_local_rank_and_the_setting_before_both() {
     assert_eq!(chosen(configured.clone()).unwrap(), [1, 1]);
     configured.device = Some(3);
     let error = chosen(configured).unwrap_err();
-    assert!(matches!(error, Error::Gpu(GpuError::Driver { .. })), "{error}");
-    assert!(error.to_string().contains("device 3"), "{error}");
+    assert_eq!(error.id(), "unavailable");
+    let words = "GPU 3 is unavailable: it was chosen (WARPWAY_DEVICE), but the driver shows 3, counted from 0";
+    assert!(error.to_string().starts_with(words), "{error}");
 }
 
 #[test]
