@@ -11,8 +11,7 @@ use warpway::core::semaphore::MemoryDevice2DeviceSemaphore;
 use warpway::cuda::jit::Program;
 use warpway::cuda::{Context as GpuContext, Driver, PortChannelHandle, PortConfig};
 use warpway::{
-    Communicator, Config, Context, Deadline, EndpointConfig, Error, MemoryChannel, Result, Transport,
-    in_process,
+    Communicator, Config, Context, Deadline, EndpointConfig, MemoryChannel, Result, Transport, in_process,
 };
 
 fn config(fake: &Fake) -> Config {
@@ -58,7 +57,8 @@ fn the_current_device_goes_before_the_local_rank_and_the_setting_before_both() {
     configured.device = Some(3);
     let error = chosen(configured).unwrap_err();
     assert_eq!(error.id(), "unavailable");
-    let words = "GPU 3 is unavailable: it was chosen (WARPWAY_DEVICE), but the driver shows 3, counted from 0";
+    let words =
+        "GPU 3 is unavailable: it was chosen (WARPWAY_DEVICE), but the driver shows 3, counted from 0";
     assert!(error.to_string().starts_with(words), "{error}");
 }
 
