@@ -1,4 +1,6 @@
-//! The table of figures in README.md, made from the contests under `benchmarks/results`.
+//! The table of figures in README.md, made from the contests and GPU benchmarks under `benchmarks/results`.
+
+mod gpu;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,7 +19,7 @@ const END: &str = "<!-- figures:end -->\n";
 pub(crate) fn refresh(write: bool) -> anyhow::Result<()> {
     let path = root().join("README.md");
     let found = fs::read_to_string(&path)?;
-    let fresh = fill(&found, &table(&contests()?))?;
+    let fresh = fill(&found, &table(&contests()?, &gpu::rows()?))?;
     if found == fresh {
         return Ok(());
     }
@@ -48,8 +50,8 @@ fn contests() -> anyhow::Result<Vec<ResultFile>> {
     Ok(contests)
 }
 
-/// One row per contest that has both sides; machines and dates below.
-fn table(contests: &[ResultFile]) -> String {
+/// One row per contest that has both sides, then those of GPUs; machines and dates below.
+fn table(contests: &[ResultFile], (gpu_rows, gpu_origin): &(String, String)) -> String {
     let mut rows = String::new();
     let mut origins: Vec<String> = Vec::new();
     for file in contests {
@@ -79,6 +81,8 @@ fn table(contests: &[ResultFile]) -> String {
             origins.push(origin);
         }
     }
+    rows.push_str(gpu_rows);
+    origins.extend(Some(gpu_origin.clone()).filter(|origin| !origin.is_empty()));
     if rows.is_empty() {
         return "No contest has been held yet.\n".into();
     }
@@ -160,6 +164,10 @@ mod tests {
         ResultFile::parse(&file.to_string()).unwrap()
     }
 
+    fn no_gpu() -> (String, String) {
+        (String::new(), String::new())
+    }
+
     #[test]
     fn the_readme_is_fresh() {
         refresh(false).unwrap();
@@ -168,7 +176,8 @@ mod tests {
     #[test]
     fn the_best_of_each_side_is_shown() {
         let series = [("warpway 1", 2.0), ("other a", 3.0), ("warpway 1 packets", 1.0), ("other b", 100.4)];
-        let row = |unit| table(&[contest(unit, &series)]).lines().nth(2).map(str::to_owned).unwrap();
+        let row =
+            |unit| table(&[contest(unit, &series)], &no_gpu()).lines().nth(2).map(str::to_owned).unwrap();
         assert_eq!(
             row("us"),
             "| [c](benchmarks/results/c.json) | 2 | 64 KiB | **1.00 µs (0.500 to 1.00)** | 3.00 µs (1.50 to 3.00) (other a) |"
@@ -182,7 +191,7 @@ mod tests {
     #[test]
     fn a_floor_is_shown_beside_the_rival_or_alone() {
         let row = |series: &[(&str, f64)]| {
-            table(&[contest("us", series)]).lines().nth(2).map(str::to_owned).unwrap()
+            table(&[contest("us", series)], &no_gpu()).lines().nth(2).map(str::to_owned).unwrap()
         };
         let row_of = |end: &str| {
             format!("| [c](benchmarks/results/c.json) | 2 | 64 KiB | **2.00 µs (1.00 to 2.00)** | {end} |")
@@ -193,7 +202,7 @@ mod tests {
         assert_eq!(row(&[("warpway 1", 2.0), ("cache line", 1.0)]), row_of(&format!("–; {floor}")));
         let all = [("cache line", 1.0), ("warpway 1", 2.0), ("other", 3.0)];
         assert_eq!(row(&all), row_of(&format!("3.00 µs (1.50 to 3.00) (other); {floor}")));
-        assert_eq!(table(&[contest("us", &[("other", 3.0)])]), "No contest has been held yet.\n");
+        assert_eq!(table(&[contest("us", &[("other", 3.0)])], &no_gpu()), "No contest has been held yet.\n");
     }
 
     #[test]

@@ -177,7 +177,10 @@ echo "test result: ok. 0 passed"
 
     /// Runs a suite of a bundle made for the test; gives exit status, table and result file.
     fn run_suite(name: &str, gpus: usize, more: &[&str]) -> (Option<i32>, String, Value) {
-        let folder = std::env::temp_dir().join(format!("warpway-bundle-{}-{name}", std::process::id()));
+        // Tests of one process run at once.
+        let thread = format!("{:?}", std::thread::current().id()).replace(['(', ')'], "");
+        let folder =
+            std::env::temp_dir().join(format!("warpway-bundle-{}-{thread}-{name}", std::process::id()));
         let program = |path: &str, text: &str| {
             let path = folder.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
