@@ -177,7 +177,7 @@ struct Alone {
 struct Patience {
   /// Failed tests after which the wait ends; negative = no such bound.
   i64 max_spin = -1;
-  /// Sleep between tests in ns, once the first 64 have failed.
+  /// Sleep after each row of 64 failed tests, in ns.
   u32 pause = 0;
 };
 
