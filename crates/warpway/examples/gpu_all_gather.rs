@@ -32,13 +32,19 @@ fn main() -> anyhow::Result<()> {
             number => n_ranks = number.parse().context("usage: gpu_all_gather [tcp] [RANKS]")?,
         }
     }
-    if std::env::var_os("WARPWAY_WORLD_SIZE").is_some() {
-        let comm = Communicator::from_env()?;
-        anyhow::ensure!(comm.n_ranks() >= 2, "an all-gather takes at least 2 ranks");
-        return Ok(run(&comm, transport)?);
+    const FEW: &str = "an all-gather takes at least 2 ranks";
+    match Communicator::from_env() {
+        // No launcher: the ranks are threads of this process.
+        Err(error) if error.id() == "config.launcher" => {
+            anyhow::ensure!(n_ranks >= 2, FEW);
+            in_process(n_ranks, &Context::from_env()?, |comm| run(comm, transport))?;
+        }
+        joined => {
+            let comm = joined?;
+            anyhow::ensure!(comm.n_ranks() >= 2, FEW);
+            run(&comm, transport)?;
+        }
     }
-    anyhow::ensure!(n_ranks >= 2, "an all-gather takes at least 2 ranks");
-    in_process(n_ranks, &Context::from_env()?, |comm| run(comm, transport))?;
     Ok(())
 }
 

@@ -207,6 +207,30 @@ fn gpu_programs_without_a_gpu() {
     }
 }
 
+/// Whoever has started the processes: a rank that is alone says that it needs others, and starts no threads instead.
+#[test]
+fn gpu_programs_know_launchers() {
+    let torchrun =
+        [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500")];
+    let open_mpi = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")];
+    let warpway = [("WARPWAY_RANK", "0"), ("WARPWAY_WORLD_SIZE", "1")];
+    let launchers: [&[(&str, &str)]; 3] = [&torchrun, &open_mpi, &warpway];
+    let programs = [
+        ("gpu_channels", "this program is for 2 ranks, not 1"),
+        ("gpu_all_gather", "an all-gather takes at least 2 ranks"),
+    ];
+    for (name, words) in programs {
+        for variables in launchers {
+            let mut rank = example(name);
+            rank.envs(variables.iter().copied());
+            let ended = Ranks::start([rank]).join();
+            let Ended { code, stderr, .. } = &ended[0];
+            assert_eq!(*code, Some(1), "{name} {variables:?}: {stderr}");
+            assert!(stderr.starts_with(&format!("Error: {words}")), "{name} {variables:?}: {stderr}");
+        }
+    }
+}
+
 #[test]
 fn ping_pong() {
     let ended = Ranks::start([example("ping_pong")]).join();
