@@ -16,7 +16,7 @@ use warpway_core::token::Token;
 use warpway_core::trace::{FlightRecorder, Operation};
 use warpway_core::transport::{Device, Transport};
 use warpway_core::wait::{WaitPolicy, Waiter};
-use warpway_core::{Deadline, Health, Result, Timeout};
+use warpway_core::{Deadline, Error, Health, Result, Timeout};
 
 /// How long the product may take in tests of its time limits.
 pub(crate) const LIMIT: Timeout = Timeout::after(Duration::from_secs(2));
@@ -99,15 +99,7 @@ impl Wire {
         match fault {
             Some(Fault::Panic) => panic!("injected panic"),
             Some(Fault::Break) => {
-                let why = "injected".into();
-                return Err(ConnectionError::Broken {
-                    rank: 0,
-                    peer: PEER,
-                    transport: TRANSPORT,
-                    operation,
-                    why,
-                }
-                .into());
+                return Err(broken(operation));
             }
             None => {}
         }
@@ -116,6 +108,11 @@ impl Wire {
         ops.push(op);
         Ok(Position(self.posted.fetch_add(1, Ordering::SeqCst) + 1))
     }
+}
+
+fn broken(operation: Operation) -> Error {
+    ConnectionError::Broken { rank: 0, peer: PEER, transport: TRANSPORT, operation, why: "injected".into() }
+        .into()
 }
 
 struct FakeConnection(Arc<Wire>);
@@ -144,15 +141,7 @@ impl RawConnection for FakeConnection {
 
     fn completed(&self) -> Result<Position> {
         if self.0.broken.load(Ordering::SeqCst) {
-            let (operation, why) = (Operation::Write, "injected".into());
-            return Err(ConnectionError::Broken {
-                rank: 0,
-                peer: PEER,
-                transport: TRANSPORT,
-                operation,
-                why,
-            }
-            .into());
+            return Err(broken(Operation::Write));
         }
         // Posted first, so that the minimum never runs ahead of what was posted.
         let posted = self.0.posted();

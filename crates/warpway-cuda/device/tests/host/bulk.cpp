@@ -5,17 +5,10 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "check.h"
 #include "warpway/warpway.cuh"
 
 using namespace warpway;
-
-#define CHECK(condition)                                              \
-  do {                                                                \
-    if (!(condition)) {                                               \
-      std::printf("line %d: not so: %s\n", __LINE__, #condition);     \
-      std::exit(1);                                                   \
-    }                                                                 \
-  } while (false)
 
 namespace {
 

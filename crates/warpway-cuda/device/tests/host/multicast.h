@@ -5,8 +5,6 @@
 #include <sys/mman.h>
 
 #include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -14,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "check.h"
 #include "warpway/switch_channel.cuh"
 
 // The words of CUDA that kernels for tests use.
@@ -23,14 +22,6 @@ struct Coordinates {
   unsigned x;
 };
 inline thread_local Coordinates threadIdx{0}, blockDim{1};
-
-#define CHECK(condition)                                              \
-  do {                                                                \
-    if (!(condition)) {                                               \
-      std::printf("line %d: not so: %s\n", __LINE__, #condition);     \
-      std::exit(1);                                                   \
-    }                                                                 \
-  } while (false)
 
 namespace warpway {
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "check.h"
 #include "warpway/device_semaphore.cuh"
 #include "warpway/epoch.cuh"
 #include "warpway/grid.cuh"
@@ -18,14 +19,6 @@
 #include "warpway/vectors.cuh"
 
 using namespace warpway;
-
-#define CHECK(condition)                                              \
-  do {                                                                \
-    if (!(condition)) {                                               \
-      std::printf("line %d: not so: %s\n", __LINE__, #condition);     \
-      std::exit(1);                                                   \
-    }                                                                 \
-  } while (false)
 
 namespace {
 
