@@ -1,0 +1,33 @@
+//! Collectives as verified plans.
+//!
+//! The crate says which algorithms there are ([`catalogue`]), and builds the plan of one for a [`Task`]. It is pure: no
+//! I/O, no unsafe code, no engine; `warpway::Communicator` runs the plans.
+//!
+//! ```
+//! use warpway_collectives::{Function, Task, World, find};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let task = Task::new(Function::AllReduce, World::one_host(4)).in_place();
+//! let algorithm = find(Function::AllReduce, "two_shot").ok_or("not in the catalogue")?;
+//! let proven = algorithm.prove(&task)?;
+//! assert_eq!(proven.plan().ranks.len(), 4);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | `task.rs`, `world.rs` | what is to be done, among whom |
+//! | `algorithm.rs` | what the catalogue says of an algorithm, how its plan is built and proven |
+//! | `catalogue/` | the algorithms, one file per function |
+#![forbid(unsafe_code)]
+
+mod algorithm;
+mod catalogue;
+mod task;
+mod world;
+
+pub use algorithm::{Algorithm, Refused, Traits};
+pub use catalogue::{catalogue, find};
+pub use task::{Function, Task};
+pub use world::World;
