@@ -1,7 +1,7 @@
 //! Running contestants in turns.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,64 @@ pub(crate) struct Programs {
     warpway: PathBuf,
 }
 
+/// A program of `benchmarks/peers`.
+struct Peer {
+    program: &'static str,
+    source: &'static str,
+    /// The compiler and what stands before the files; none for a script.
+    compiler: &'static [&'static str],
+    libraries: &'static [&'static str],
+    /// Debian's package.
+    package: &'static str,
+}
+
+/// Collectives fold numbers, so their programs get the machine's vector units, as Warpway takes them when it runs.
+const PEERS: &[Peer] = &[
+    Peer { program: "iperf3.py", source: "iperf3.py", compiler: &[], libraries: &[], package: "iperf3" },
+    Peer {
+        program: "mpi_pingpong",
+        source: "mpi_pingpong.c",
+        compiler: &["mpicc", "-O2"],
+        libraries: &[],
+        package: "libopenmpi-dev",
+    },
+    Peer {
+        program: "cache_line",
+        source: "cache_line.c",
+        compiler: &["mpicc", "-O2"],
+        libraries: &[],
+        package: "libopenmpi-dev",
+    },
+    Peer {
+        program: "mpi_collectives",
+        source: "mpi_collectives.c",
+        compiler: &["mpicc", "-O3", "-march=native", "-mprefer-vector-width=512"],
+        libraries: &[],
+        package: "libopenmpi-dev",
+    },
+    Peer {
+        program: "gloo_collectives",
+        source: "gloo_collectives.cc",
+        compiler: &["g++", "-std=c++17", "-O3", "-march=native", "-mprefer-vector-width=512"],
+        libraries: &["-lgloo"],
+        package: "libgloo-dev",
+    },
+];
+
+impl Peer {
+    fn build(&self, folder: &Path) -> anyhow::Result<()> {
+        let (source, target) = (root().join("benchmarks/peers").join(self.source), folder.join(self.program));
+        fs::create_dir_all(folder)?;
+        let Some((compiler, flags)) = self.compiler.split_first() else {
+            fs::copy(&source, &target).with_context(|| format!("copying {}", source.display()))?;
+            return Ok(());
+        };
+        let mut command = Command::new(compiler);
+        command.args(flags).arg("-o").arg(&target).arg(&source).args(self.libraries);
+        step(&format!("{} ({compiler}; Debian's {})", self.program, self.package), &mut command)
+    }
+}
+
 /// Containers run as root, and contests may have more ranks than cores.
 const MPIRUN: &str = "mpirun --allow-run-as-root --oversubscribe";
 
@@ -28,23 +86,10 @@ impl Programs {
         if use_any("{warpway}") {
             step("warpway", cargo("build").args(["--release", "--package", "warpway-cli"]))?;
         }
-        if use_any("{peers}") {
-            programs.build_peers()?;
+        for peer in PEERS.iter().filter(|peer| use_any(&format!("{{peers}}/{}", peer.program))) {
+            peer.build(&programs.peers)?;
         }
         Ok(programs)
-    }
-
-    fn build_peers(&self) -> anyhow::Result<()> {
-        let sources = root().join("benchmarks/peers");
-        fs::create_dir_all(&self.peers)?;
-        fs::copy(sources.join("iperf3.py"), self.peers.join("iperf3.py"))?;
-        for program in ["mpi_pingpong", "cache_line"] {
-            let mut compiler = Command::new("mpicc");
-            let source = sources.join(program).with_extension("c");
-            compiler.args(["-O2", "-o"]).arg(self.peers.join(program)).arg(source);
-            step(&format!("{program} (mpicc, of Debian's libopenmpi-dev)"), &mut compiler)?;
-        }
-        Ok(())
     }
 
     /// The words of a command.
