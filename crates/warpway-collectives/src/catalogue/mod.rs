@@ -1,13 +1,38 @@
-//! The algorithms.
+//! The algorithms: a file per function, or a folder where there are many.
+//!
+//! Names of algorithms say who moves the data: `push` stores to peers, `pull` and `read` load from them; `packets` carry
+//! flags inside the data; `split` shares the work of one rank among all.
 
+mod all_gather;
 mod all_reduce;
+mod all_to_all;
+mod barrier;
+mod broadcast;
+mod draft;
+mod fits;
+mod fold;
+mod gather;
+mod reduce;
+mod reduce_scatter;
+mod scatter;
+mod slots;
 
 use crate::algorithm::Algorithm;
 use crate::task::Function;
 
 /// Every algorithm, by function; the order within a function has no meaning.
 pub fn catalogue() -> impl Iterator<Item = &'static Algorithm> {
-    [all_reduce::ALGORITHMS].into_iter().flatten()
+    let one_file = [
+        all_gather::ALGORITHMS,
+        all_to_all::ALGORITHMS,
+        barrier::ALGORITHMS,
+        broadcast::ALGORITHMS,
+        gather::ALGORITHMS,
+        reduce::ALGORITHMS,
+        reduce_scatter::ALGORITHMS,
+        scatter::ALGORITHMS,
+    ];
+    all_reduce::ALGORITHMS.iter().copied().chain(one_file).flatten()
 }
 
 /// The algorithm of that name.

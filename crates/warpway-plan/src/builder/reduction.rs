@@ -67,7 +67,7 @@ impl Program {
     ) -> Result<(), BuildError> {
         let blocks = blocks.into();
         let at = self.context("reduce", reduction.first.rank, blocks.first());
-        self.push_fold(&at, DataKind::Reduce, None, reduction, blocks)
+        self.push_fold(&at, DataKind::Reduce, &[], reduction, blocks)
     }
 
     /// Joins a local raw chunk and packets of local scratch.
@@ -85,7 +85,7 @@ impl Program {
         for other in reduction.others {
             at.scratch("other chunk", *other)?;
         }
-        self.push_fold(&at, DataKind::ReducePackets, None, reduction, blocks)
+        self.push_fold(&at, DataKind::ReducePackets, &[], reduction, blocks)
     }
 
     /// Joins a local chunk and chunks of the peer of a channel.
@@ -102,24 +102,55 @@ impl Program {
         let blocks = blocks.into();
         let at = self.context("read_reduce", channel.owner, blocks.first());
         self.check_channel(&at, channel.into())?;
-        self.push_fold(&at, DataKind::ReadReduce, Some(channel), reduction, blocks)
+        let channels = vec![channel; reduction.others.len()];
+        self.push_fold(&at, DataKind::ReadReduce, &channels, reduction, blocks)
     }
 
+    /// [`read_reduce`](Self::read_reduce) from several peers in one operation. Each of the other chunks lies at the peer of
+    /// one of the channels, in any order.
+    ///
+    /// # Errors
+    /// As those of [`read_reduce`](Self::read_reduce); [`BuildProblem::UnknownHandle`] for a chunk of a rank that no channel
+    /// leads to.
+    #[track_caller]
+    pub fn read_reduce_all<'g>(
+        &mut self,
+        channels: &[MemoryChannel],
+        reduction: Reduction<'_>,
+        blocks: impl Into<Blocks<'g>>,
+    ) -> Result<(), BuildError> {
+        let blocks = blocks.into();
+        let rank = reduction.first.rank;
+        let at = self.context("read_reduce_all", rank, blocks.first());
+        for channel in channels {
+            self.check_channel(&at, (*channel).into())?;
+            let (expected, found) = (rank, channel.owner);
+            at.require(expected == found, || BuildProblem::WrongRank { role: "channel", expected, found })?;
+        }
+        let mut used = Vec::with_capacity(reduction.others.len());
+        for other in reduction.others {
+            let channel = channels.iter().find(|channel| channel.peer == other.rank);
+            used.push(*channel.ok_or_else(|| at.error(BuildProblem::UnknownHandle { what: "channel" }))?);
+        }
+        self.push_fold(&at, DataKind::ReadReduce, &used, reduction, blocks)
+    }
+
+    /// `channels`: one for each of the other chunks, or none if they are local.
     fn push_fold(
         &mut self,
         at: &Context,
         kind: DataKind,
-        channel: Option<MemoryChannel>,
+        channels: &[MemoryChannel],
         reduction: Reduction<'_>,
         blocks: Blocks<'_>,
     ) -> Result<(), BuildError> {
         let Reduction { first, others, op, .. } = reduction;
-        let rank = channel.map_or(first.rank, |channel| channel.owner);
+        let rank = channels.first().map_or(first.rank, |channel| channel.owner);
         self.check_rank(at, rank)?;
         at.require(!others.is_empty(), || BuildProblem::Empty { what: "other chunks" })?;
         self.check_chunk(at, "first chunk", first, rank)?;
-        let others_rank = channel.map_or(rank, |channel| channel.peer);
-        for other in others {
+        for (number, other) in others.iter().enumerate() {
+            let others_rank = channels.get(number).map_or(rank, |channel| channel.peer);
             self.check_chunk(at, "other chunk", *other, others_rank)?;
             self.check_equal(at, "other chunk", *other, first)?;
         }
@@ -127,9 +158,9 @@ impl Program {
         self.check_chunk(at, "destination", destination, rank)?;
         self.check_equal(at, "destination", destination, first)?;
         let order = checked_order(at, reduction.order, others.len() + 1)?;
-        let operand = |chunk: &Chunk| match channel {
-            Some(_) => Operand::Remote(*chunk),
-            None => Operand::Local(*chunk),
+        let operand = |chunk: &Chunk| match channels.is_empty() {
+            true => Operand::Local(*chunk),
+            false => Operand::Remote(*chunk),
         };
         let sources = std::iter::once(Operand::Local(first)).chain(others.iter().map(operand)).collect();
         self.push_data(
@@ -138,7 +169,7 @@ impl Program {
             blocks,
             Draft {
                 kind,
-                channel: channel.map(Into::into),
+                channel: channels.first().copied().map(Into::into),
                 sources,
                 destinations: vec![Operand::Local(destination)],
                 fold: Some(Fold { op, order }),

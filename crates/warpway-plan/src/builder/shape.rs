@@ -57,6 +57,11 @@ impl CollectiveShape {
         Self::equal(Collective::AllReduce, n_ranks, chunk_factor, whole, whole)
     }
 
+    /// [`all_reduce`](Self::all_reduce) of buffers of that many chunks, whatever the number of ranks.
+    pub fn all_reduce_of(n_ranks: u32, chunks: u64) -> Self {
+        Self::equal(Collective::AllReduce, n_ranks, chunks, chunks, chunks)
+    }
+
     /// Every rank gets all inputs.
     pub fn all_gather(n_ranks: u32, chunk_factor: u64) -> Self {
         let whole = u64::from(n_ranks).saturating_mul(chunk_factor);
@@ -136,6 +141,22 @@ impl CollectiveShape {
         };
         let buffers = ids.iter().map(count).collect();
         Self { sizes: Sizes::PerRank(ids), ..Self::custom(buffers) }
+    }
+
+    /// Of a broadcast, reduce, gather or scatter from or to `root`: other ranks have no buffer on the root's side, that is no
+    /// input of a broadcast or scatter, no output of a reduce or gather. Other collectives stay as they are.
+    pub fn with_root(self, root: u32) -> Self {
+        let (input, output) = match self.collective {
+            Collective::Broadcast | Collective::Scatter => (0, 1),
+            Collective::Reduce | Collective::Gather => (1, 0),
+            _ => return self,
+        };
+        let others = |rank| {
+            let RankBuffers { input: i, output: o } = self.buffers(rank);
+            if rank == root { (i, o) } else { (i * input, o * output) }
+        };
+        let buffers = (0..self.n_ranks).map(others).map(|(input, output)| RankBuffers { input, output });
+        Self { counts: Counts::PerRank(buffers.collect()), ..self }
     }
 
     /// Input and output are one memory, by the convention of the collective. The program still chooses which of the

@@ -128,6 +128,11 @@ impl Geometry {
         })
     }
 
+    /// True if no rank has a chunk of any buffer: a plan that only synchronises.
+    pub(super) fn has_no_chunks(&self) -> bool {
+        self.facts.chunks.iter().all(|counts| *counts == [0; 3])
+    }
+
     /// True if any operation touches packets.
     pub fn uses_packets(&self) -> bool {
         self.facts.uses_packets

@@ -121,8 +121,11 @@ impl Geometry {
         Ok((Grid::Ragged { period: blocks.period, block }, chunk.ok_or(LayoutError::Overflow)?))
     }
 
-    /// C, if input and output are whole numbers of equal chunks of whole units.
+    /// C, if input and output are whole numbers of equal chunks of whole units. 0 in a plan that only synchronises.
     fn even_chunk(&self, rank: u32, bytes: [u64; 2], unit: u64) -> Option<u64> {
+        if self.has_no_chunks() {
+            return Some(0);
+        }
         let counts = [self.chunks(rank, BufferKind::Input), self.chunks(rank, BufferKind::Output)];
         let mut chunk = None;
         for (count, bytes) in counts.into_iter().zip(bytes).filter(|(count, _)| *count > 0) {

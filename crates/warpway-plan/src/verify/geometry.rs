@@ -36,11 +36,12 @@ pub(super) fn check(topology: &Topology<'_>, findings: &mut Findings) {
 /// V209: the chunks of a block must be equally many wherever a rank has any.
 fn chunk_counts(plan: &Plan, findings: &mut Findings) {
     let n = u64::from(plan.n_ranks());
+    let only_synchronises = synchronises_only(plan);
     let mut period: Option<(u32, u64)> = None;
     for (rank, of_rank) in (0..).zip(&plan.ranks) {
         let counts = (of_rank.input_chunks, of_rank.output_chunks);
-        let moves_data = of_rank.blocks.iter().any(|b| !b.operations.is_empty());
-        if counts == (0, 0) && moves_data {
+        let does_something = of_rank.blocks.iter().any(|b| !b.operations.is_empty());
+        if counts == (0, 0) && does_something && !only_synchronises {
             let message = "the rank has neither input nor output chunks, so a chunk has no size";
             findings.push(Diagnostic::error(209, message).at(Place::rank(rank)));
         }
@@ -77,6 +78,13 @@ fn chunk_counts(plan: &Plan, findings: &mut Findings) {
             findings.push(Diagnostic::error(209, wrong).at(Place::rank(rank)));
         }
     }
+}
+
+/// True for a plan without a chunk on any rank, such as a barrier: nothing has a size.
+fn synchronises_only(plan: &Plan) -> bool {
+    let mut ranks = plan.ranks.iter();
+    let has_chunks = ranks.any(|r| [r.input_chunks, r.output_chunks, r.scratch_chunks] != [0; 3]);
+    !has_chunks && !plan.operations().any(|(_, _, operation)| matches!(operation.action, Action::Data(_)))
 }
 
 /// What the members of a group have in common.

@@ -9,6 +9,7 @@ mod growth;
 mod numbering;
 mod property;
 mod refusals;
+mod shapes;
 mod shared;
 #[path = "../support/shared_plans.rs"]
 mod shared_plans;

@@ -1,0 +1,78 @@
+//! All-gathers. B: bytes of one rank's input, n ranks.
+//!
+//! | algorithm | hops | a rank reads | a rank writes | when |
+//! |---|---|---|---|---|
+//! | `packets` | 1 | 2n x B | 2n x B, packets twice that | small |
+//! | `push` | 1 | n x B | n x B | large; any world |
+
+use warpway_plan::{BuildError, CollectiveShape, Plan};
+
+use crate::algorithm::{Algorithm, Traits};
+use crate::catalogue::draft::{Draft, Parcel};
+use crate::catalogue::fits;
+use crate::catalogue::slots::Slots;
+use crate::task::{Function, Task};
+
+pub(super) const ALGORITHMS: &[Algorithm] = &[
+    Algorithm {
+        name: "packets",
+        function: Function::AllGather,
+        summary: "every rank sends its input to all as packets",
+        traits: Traits { packets: true, zero_copy: false, hierarchical: false },
+        fits: fits::one_host,
+        build: packets,
+    },
+    Algorithm {
+        name: "push",
+        function: Function::AllGather,
+        summary: "every rank stores its input into all outputs",
+        traits: Traits { packets: false, zero_copy: true, hierarchical: false },
+        fits: fits::always,
+        build: |task| push(task, "all_gather_push", CollectiveShape::all_gather(task.world.n_ranks(), 1)),
+    },
+    Algorithm {
+        name: "push",
+        function: Function::AllGatherV,
+        summary: "every rank stores its input into all outputs, each as long as its count",
+        traits: Traits { packets: false, zero_copy: true, hierarchical: false },
+        fits: fits::always,
+        build: |task| push(task, "all_gather_v_push", CollectiveShape::all_gather_v(task.world.n_ranks(), 1)),
+    },
+];
+
+fn packets(task: &Task) -> Result<Plan, BuildError> {
+    let shape = CollectiveShape::all_gather(task.world.n_ranks(), 1);
+    let mut d = Draft::packets(task, "all_gather_packets", shape)?;
+    let slots = Slots::new(&mut d, 1)?;
+    for me in 0..d.n() {
+        let (mine, output) = (d.p.input(me)?.whole(), d.p.output(me)?);
+        let place = |rank: u32| output.chunk(u64::from(rank)..u64::from(rank) + 1);
+        for peer in d.peers(me) {
+            d.send_packets(me, slots.at(peer, me)?, mine)?;
+        }
+        d.copy_own(place(me)?, mine)?;
+        for peer in d.peers(me) {
+            d.p.unpack_packets(place(peer)?, slots.at(me, peer)?, 0)?;
+        }
+    }
+    d.finish()
+}
+
+fn push(task: &Task, name: &str, shape: CollectiveShape) -> Result<Plan, BuildError> {
+    let mut d = Draft::new(task, name, shape)?;
+    for me in 0..d.n() {
+        let (mine, peers, place) = (d.p.input(me)?.whole(), d.peers(me), u64::from(me));
+        d.open(me, &peers)?;
+        let mut parcels = Vec::with_capacity(peers.len());
+        for peer in &peers {
+            parcels.push(Parcel { to: d.p.output(*peer)?.chunk(place..=place)?, from: mine });
+        }
+        d.send_far(me, &parcels)?;
+        d.copy_own(d.p.output(me)?.chunk(place..=place)?, mine)?;
+        d.put_near(me, &parcels)?;
+        d.tell(me, &peers)?;
+        d.expect_last(me, &peers)?;
+        d.settle(me, &peers)?;
+    }
+    d.finish()
+}

@@ -1,0 +1,113 @@
+//! Broadcasts. S: bytes of the message, n ranks.
+//!
+//! | algorithm | hops | the root reads | a rank writes | when |
+//! |---|---|---|---|---|
+//! | `packets` | 1 | (n - 1) x S | S, packets of the root twice (n - 1) x S | small |
+//! | `push` | 1 | (n - 1) x S | the root (n - 1) x S | any world |
+//! | `split` | 1 | S | S x (n - 1) / n | large, one host |
+//!
+//! Out of place the root copies its input to its output besides.
+
+use warpway_plan::{BuildError, CollectiveShape, Plan};
+
+use crate::algorithm::{Algorithm, Traits};
+use crate::catalogue::draft::{Draft, Parcel};
+use crate::catalogue::fits;
+use crate::task::{Function, Task};
+
+pub(super) const ALGORITHMS: &[Algorithm] = &[
+    Algorithm {
+        name: "packets",
+        function: Function::Broadcast,
+        summary: "the root sends its input to all as packets",
+        traits: Traits { packets: true, zero_copy: false, hierarchical: false },
+        fits: fits::one_host,
+        build: packets,
+    },
+    Algorithm {
+        name: "push",
+        function: Function::Broadcast,
+        summary: "the root stores its input into all outputs",
+        traits: Traits { packets: false, zero_copy: true, hierarchical: false },
+        fits: fits::always,
+        build: push,
+    },
+    Algorithm {
+        name: "split",
+        function: Function::Broadcast,
+        summary: "rank r brings part r of the root's input into all outputs",
+        traits: Traits { packets: false, zero_copy: true, hierarchical: false },
+        fits: fits::one_host,
+        build: split,
+    },
+];
+
+fn shape(task: &Task, chunks: u64) -> CollectiveShape {
+    CollectiveShape::broadcast(task.world.n_ranks(), chunks).with_root(task.root)
+}
+
+/// The root writes a slot again two launches later. By then it must know that the owner has gone on: it has waited for the
+/// greeting of the launch in between.
+fn packets(task: &Task) -> Result<Plan, BuildError> {
+    let root = task.root;
+    let mut d = Draft::packets(task, "broadcast_packets", shape(task, 1))?;
+    let (source, peers) = (d.p.input(root)?.whole(), d.peers(root));
+    for peer in &peers {
+        let slot = d.p.scratch(*peer, 1)?.whole();
+        d.greet(*peer, &[root])?;
+        d.send_packets(root, slot, source)?;
+        d.p.unpack_packets(d.p.output(*peer)?.whole(), slot, 0)?;
+    }
+    d.copy_own(d.p.output(root)?.whole(), source)?;
+    d.hear_last(root, &peers)?;
+    d.finish()
+}
+
+fn push(task: &Task) -> Result<Plan, BuildError> {
+    let root = task.root;
+    let mut d = Draft::new(task, "broadcast_push", shape(task, 1))?;
+    let (source, peers) = (d.p.input(root)?.whole(), d.peers(root));
+    for peer in &peers {
+        d.greet(*peer, &[root])?;
+        d.expect_last(*peer, &[root])?;
+    }
+    d.hear(root, &peers)?;
+    let mut parcels = Vec::with_capacity(peers.len());
+    for peer in &peers {
+        parcels.push(Parcel { to: d.p.output(*peer)?.whole(), from: source });
+    }
+    d.deliver(root, &parcels)?;
+    d.copy_own(d.p.output(root)?.whole(), source)?;
+    d.settle(root, &peers)?;
+    d.finish()
+}
+
+/// All ranks copy at the same time, each its part to everybody.
+fn split(task: &Task) -> Result<Plan, BuildError> {
+    let (n, root) = (task.world.n_ranks(), task.root);
+    let mut d = Draft::new(task, "broadcast_split", shape(task, u64::from(n)))?;
+    for me in 0..n {
+        let (peers, part) = (d.peers(me), u64::from(me));
+        let source = d.p.input(root)?.chunk(part..=part)?;
+        let mine = d.p.output(me)?.chunk(part..=part)?;
+        d.open(me, &peers)?;
+        let mut from = source;
+        if me == root {
+            d.copy_own(mine, source)?;
+        } else {
+            let channel = d.near(me, &[root])?;
+            for channel in channel {
+                d.p.get(channel, mine, source, d.crew.blocks())?;
+            }
+            from = mine;
+        }
+        let mut parcels = Vec::new();
+        for peer in peers.iter().filter(|peer| **peer != root || (!task.in_place && me != root)) {
+            parcels.push(Parcel { to: d.p.output(*peer)?.chunk(part..=part)?, from });
+        }
+        d.put_near(me, &parcels)?;
+        d.tell(me, &peers)?;
+        d.expect_last(me, &peers)?;
+    }
+    d.finish()
+}
