@@ -140,6 +140,15 @@ pub struct Put<'a> {
     pub size: u64,
 }
 
+/// A value for a remote word.
+#[derive(Debug, Clone, Copy)]
+pub struct Store<'a> {
+    /// The word.
+    pub destination: Span<'a>,
+    /// What it becomes.
+    pub value: u64,
+}
+
 /// What an engine provides for one connection. Arguments have been validated by [`Connection`].
 ///
 /// Operations take effect at the destination in the order of the calls. Calls come from several threads;
@@ -151,6 +160,14 @@ pub trait RawConnection: Send + Sync {
 
     /// Makes the remote word equal `value`, after everything posted before.
     fn store(&self, destination: Span<'_>, value: u64) -> Result<Position>;
+
+    /// [`store`](Self::store) for each of them in turn, for engines that save something by having all at once. The
+    /// position is that of the last one. After an error some may have been posted.
+    fn store_all(&self, stores: &[Store<'_>]) -> Result<Position> {
+        stores
+            .iter()
+            .try_fold(self.posted(), |_, Store { destination, value }| self.store(*destination, *value))
+    }
 
     /// Adds to the remote word, after everything posted before.
     fn add(&self, destination: Span<'_>, delta: i64) -> Result<Position>;
@@ -335,6 +352,18 @@ impl Connection {
             self.post(Operation::UpdateAndSync, destination_offset, 8, || self.0.raw.store(span, new))?;
         *source = new;
         Ok(position)
+    }
+
+    /// Makes each remote word equal its value, one after the other, after all earlier operations of this connection.
+    ///
+    /// # Errors
+    /// As [`update_and_sync`](Self::update_and_sync). Unless the connection broke, either all are posted or none.
+    pub fn store_all(&self, stores: &[Store<'_>]) -> Result<Position> {
+        for Store { destination, .. } in stores {
+            self.check_word("store_all", destination.memory, destination.offset)?;
+        }
+        let offset = stores.first().map_or(0, |store| store.destination.offset);
+        self.post(Operation::UpdateAndSync, offset, 8 * stores.len() as u64, || self.0.raw.store_all(stores))
     }
 
     /// Adds `delta` to the remote 64-bit word (wrapping), after all earlier operations of this connection.

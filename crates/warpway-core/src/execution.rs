@@ -46,6 +46,23 @@ pub enum ExecutionError {
         /// Why not.
         why: String,
     },
+    /// A plan with an operation that needs the memory of a rank mapped which is on another host.
+    #[error(
+        "plan {plan:?} cannot run here: rank {rank}, {place} reaches rank {peer} by {by}, but rank {peer} is on another \
+         host; between hosts data and signals go by port channels"
+    )]
+    OtherHost {
+        /// The plan's name.
+        plan: String,
+        /// The rank whose operation it is.
+        rank: u32,
+        /// The rank that it reaches.
+        peer: u32,
+        /// The operation.
+        place: StepPlace,
+        /// What it reaches it by.
+        by: &'static str,
+    },
     /// A message or buffer that the plan does not take. Nothing was launched.
     #[error("rank {rank}: plan {plan:?} was not launched: {why}")]
     Launch {
@@ -138,6 +155,7 @@ impl ExecutionError {
             Self::Disagreement { .. } => "plan.disagreement",
             Self::Difference { .. } => "plan.difference",
             Self::Refused { .. } => "plan.refused",
+            Self::OtherHost { .. } => "plan.other_host",
             Self::Launch { .. } => "plan.launch",
             Self::Size { .. } => "plan.size",
             Self::PeerBuffer { .. } => "plan.peer_buffer",
@@ -150,6 +168,7 @@ impl ExecutionError {
         match self {
             Self::Disagreement { peer, .. }
             | Self::Difference { peer, .. }
+            | Self::OtherHost { peer, .. }
             | Self::PeerBuffer { peer, .. } => Some(*peer),
             Self::Step { cause, .. } => cause.peer(),
             Self::Refused { .. } | Self::Launch { .. } | Self::Size { .. } => None,

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use warpway_core::connection::{CompletionListener, Position, RawConnection, Span};
+use warpway_core::connection::{CompletionListener, Position, Put, RawConnection, Span, Store};
 use warpway_core::memory::MemoryError;
 use warpway_core::trace::Operation;
 use warpway_core::transport::{DeviceKind, Transport};
@@ -22,16 +22,36 @@ pub(crate) struct TcpConnection {
 }
 
 impl TcpConnection {
-    fn word(
-        &self,
-        operation: Operation,
-        kind: Kind,
-        destination: Span<'_>,
-        operand: u64,
-    ) -> Result<Position> {
+    fn word(&self, kind: Kind, destination: Span<'_>, operand: u64) -> Result<Posted> {
+        let (memory, offset) = (self.memory_id(&destination)?, destination.offset);
+        Ok(Posted::Word { kind, position: 0, memory, offset, operand })
+    }
+
+    fn put(&self, put: Put<'_>) -> Result<Posted> {
+        let Put { destination, source, size } = put;
         let memory = self.memory_id(&destination)?;
-        let offset = destination.offset;
-        self.link.post(operation, |position| Posted::Word { kind, position, memory, offset, operand })
+        let staged = source.memory.region().is_some_and(|region| region.staging().is_some());
+        if !staged {
+            source.memory.pointer("write", source.offset, size)?;
+        }
+        Ok(Posted::Write(Write {
+            position: 0,
+            memory,
+            offset: destination.offset,
+            source: source.memory.clone(),
+            source_offset: source.offset,
+            left: size,
+            staged,
+        }))
+    }
+
+    /// Raises the counter of a token to `value`.
+    fn raising(&self, token: Span<'_>, value: u64) -> Result<Posted> {
+        // A word of a GPU is written in the order of its copies; adding would have to read it first.
+        match token.memory.device().kind {
+            DeviceKind::Gpu => self.word(Kind::Store, token, value),
+            _ => self.word(Kind::Add, token, 1),
+        }
     }
 
     /// The number of the destination in its owner's table.
@@ -55,38 +75,28 @@ impl TcpConnection {
 
 impl RawConnection for TcpConnection {
     fn write(&self, destination: Span<'_>, source: Span<'_>, size: u64) -> Result<Position> {
-        let memory = self.memory_id(&destination)?;
-        let staged = source.memory.region().is_some_and(|region| region.staging().is_some());
-        if !staged {
-            source.memory.pointer("write", source.offset, size)?;
-        }
-        self.link.post(Operation::Write, |position| {
-            Posted::Write(Write {
-                position,
-                memory,
-                offset: destination.offset,
-                source: source.memory.clone(),
-                source_offset: source.offset,
-                left: size,
-                staged,
-            })
-        })
+        self.link.post(Operation::Write, [self.put(Put { destination, source, size })?])
     }
 
     fn store(&self, destination: Span<'_>, value: u64) -> Result<Position> {
-        self.word(Operation::UpdateAndSync, Kind::Store, destination, value)
+        self.link.post(Operation::UpdateAndSync, [self.word(Kind::Store, destination, value)?])
+    }
+
+    fn store_all(&self, stores: &[Store<'_>]) -> Result<Position> {
+        let words = stores.iter().map(|store| self.word(Kind::Store, store.destination, store.value));
+        self.link.post(Operation::UpdateAndSync, words.collect::<Result<Vec<_>>>()?)
     }
 
     fn add(&self, destination: Span<'_>, delta: i64) -> Result<Position> {
-        self.word(Operation::AtomicAdd, Kind::Add, destination, delta.cast_unsigned())
+        self.link.post(Operation::AtomicAdd, [self.word(Kind::Add, destination, delta.cast_unsigned())?])
     }
 
     fn raise(&self, destination: Span<'_>, value: u64) -> Result<Position> {
-        // A word of a GPU is written in the order of its copies; adding would have to read it first.
-        match destination.memory.device().kind {
-            DeviceKind::Gpu => self.word(Operation::AtomicAdd, Kind::Store, destination, value),
-            _ => self.add(destination, 1),
-        }
+        self.link.post(Operation::AtomicAdd, [self.raising(destination, value)?])
+    }
+
+    fn write_and_raise(&self, put: Put<'_>, token: Span<'_>, value: u64) -> Result<Position> {
+        self.link.post(Operation::Write, [self.put(put)?, self.raising(token, value)?])
     }
 
     fn keep(&self, position: Position, what: &Arc<dyn Any + Send + Sync>) {

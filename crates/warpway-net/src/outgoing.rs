@@ -36,10 +36,18 @@ const HEAD_BYTES: usize = 4096;
 /// Payloads up to this size are copied behind their headers, so that many fit into one call.
 const COPIED_BYTES: u64 = 512;
 
-/// An operation that has its position and waits to be sent.
+/// An operation that waits to be sent; it gets its position when it is queued.
 pub(crate) enum Posted {
     Word { kind: Kind, position: u64, memory: u64, offset: u64, operand: u64 },
     Write(Write),
+}
+
+impl Posted {
+    fn at(mut self, number: u64) -> Self {
+        let (Self::Word { position, .. } | Self::Write(Write { position, .. })) = &mut self;
+        *position = number;
+        self
+    }
 }
 
 /// A write, as far as it has not been sent.
@@ -187,15 +195,23 @@ impl Output {
 }
 
 impl Link {
-    /// Queues an operation and sends what can be sent at once. Waits while the queue is full.
-    pub(crate) fn post(&self, operation: Operation, make: impl FnOnce(u64) -> Posted) -> Result<Position> {
+    /// Queues operations that follow each other and sends what can be sent at once: small ones leave by one system call.
+    /// Waits while the queue is full, which they may then exceed by their number. The position of the last one.
+    pub(crate) fn post(
+        &self,
+        operation: Operation,
+        all: impl IntoIterator<Item = Posted>,
+    ) -> Result<Position> {
         let mut queue = self.reserve(operation)?;
         self.check()?;
-        let position = self.posted.load(Ordering::Relaxed) + 1;
-        queue.operations.push_back(make(position));
+        let mut position = self.posted.load(Ordering::Relaxed);
+        for posted in all {
+            position += 1;
+            queue.operations.push_back(posted.at(position));
+        }
         // Release: `posted` is read without the lock.
         self.posted.store(position, Ordering::Release);
-        // It is posted now; if sending fails, that shows in `completed` and in the next call.
+        // They are posted now; if sending fails, that shows in `completed` and in the next call.
         self.pump_unless_active(queue, INLINE_BYTES);
         Ok(Position(position))
     }

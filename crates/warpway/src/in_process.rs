@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use warpway_core::bootstrap::{NameFilter, UniqueIdRoot};
+use warpway_core::config::Config;
 use warpway_core::health::Cause;
 use warpway_core::{Error, Failure, Result};
 
@@ -34,12 +35,25 @@ pub fn in_process<T: Send>(
     context: &Context,
     rank_main: impl Fn(&Communicator) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    let mut loopback = context.config().clone();
+    in_process_with(&vec![context.clone(); n_ranks as usize], rank_main)
+}
+
+/// The same with a context per rank. Contexts whose [`host_id`](crate::Config::host_id) differs play different hosts: their
+/// ranks share no memory, and reach each other by TCP.
+///
+/// # Errors
+/// As [`in_process`]; `bootstrap.*` without any context.
+pub fn in_process_with<T: Send>(
+    contexts: &[Context],
+    rank_main: impl Fn(&Communicator) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let n_ranks = contexts.len() as u32;
+    let mut loopback = contexts.first().map_or_else(Config::default, |context| context.config().clone());
     loopback.socket_ifname = NameFilter::Exact(vec!["lo".into()]);
     let root = UniqueIdRoot::create(&loopback)?;
     // A rank notes its failure before it aborts the others, so theirs come later.
     let first_failure = OnceLock::new();
-    let run = |rank| {
+    let run = |(rank, context): (u32, &Context)| {
         let joined = context.join_id(root.id(), rank, n_ranks);
         let comm = joined.inspect_err(|error| drop(first_failure.set(error.clone())))?;
         catch_unwind(AssertUnwindSafe(|| rank_main(&comm)))
@@ -51,7 +65,7 @@ pub fn in_process<T: Send>(
     };
     let results: Vec<Result<T>> = std::thread::scope(|scope| {
         let run = &run;
-        let threads: Vec<_> = (0..n_ranks).map(|rank| scope.spawn(move || run(rank))).collect();
+        let threads: Vec<_> = (0..).zip(contexts).map(|rank| scope.spawn(move || run(rank))).collect();
         (0..)
             .zip(threads)
             .map(|(rank, thread)| thread.join().unwrap_or_else(|panic| Err(panicked(rank, &*panic))))

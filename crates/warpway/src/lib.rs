@@ -49,7 +49,7 @@ pub use barrier::Barrier;
 pub use buffer::Buffer;
 pub use communicator::Communicator;
 pub use context::Context;
-pub use in_process::in_process;
+pub use in_process::{in_process, in_process_with};
 pub use logging::log_subscriber;
 pub use peer::Peer;
 

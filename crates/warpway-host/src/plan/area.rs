@@ -5,14 +5,14 @@
 //! that touches it, and both it and the owner know which launch that is. Nobody waits for ranks that still use the old
 //! memory: they keep it mapped, and nobody else looks at it.
 
-use warpway_core::communicator::{Communicator, Exchange};
+use warpway_core::communicator::Exchange;
 use warpway_core::fifo::MemoryId;
 use warpway_core::memory::{Access, MemoryError, RegisteredMemory};
 use warpway_core::proxy::ProxyService;
-use warpway_core::transport::{Transport, TransportFlags};
 use warpway_core::{Deadline, Error, Result};
 use warpway_plan::Form;
 
+use super::executor::Shared;
 use super::launch_bases::Place;
 use super::roles::Roles;
 use super::{NO_REGION, TAG};
@@ -130,7 +130,8 @@ impl Area {
     }
 
     /// Takes over the memories that a launch needs, and gives this rank's to those that need it.
-    pub(super) fn exchange(&mut self, comm: &Communicator, roles: &Roles, deadline: Deadline) -> Result<()> {
+    pub(super) fn exchange(&mut self, shared: &Shared, roles: &Roles, deadline: Deadline) -> Result<()> {
+        let comm = &shared.comm;
         let halves = self.halves();
         if let Some(own) = self.parts.get_mut(comm.rank() as usize).filter(|part| part.bytes > 0) {
             let memory = match &own.memory {
@@ -138,8 +139,7 @@ impl Area {
                 None => {
                     let region =
                         SharedBuffer::allocate(own.bytes * halves)?.region().cloned().ok_or(NO_REGION)?;
-                    let flags = TransportFlags::from(Transport::SharedMemory);
-                    let memory = comm.register_memory(region, flags, Access::ALL)?;
+                    let memory = comm.register_memory(region, shared.hosts.transports(), Access::ALL)?;
                     own.memory = Some(Mapped { memory: memory.clone(), id: None });
                     memory
                 }

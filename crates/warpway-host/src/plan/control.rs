@@ -1,16 +1,20 @@
 //! The control memory of a communicator's plans: who has started which launch, and with what.
 //!
-//! Each rank has one, mapped by all others: a bell that wakes its packet readers; for every writer two counters
-//! (the last launch started, the last one ended) and a ring of records.
+//! Each rank has one, which all others write to: a bell that wakes its packet readers; for every writer two counters
+//! (the last launch started, the last one ended) and a ring of records. Ranks of this host map it (`Corner`); to those
+//! of other hosts the same words are sent (`far.rs`). Whoever reads finds the same either way.
 
-use warpway_core::communicator::Communicator;
+use warpway_core::communicator::{Communicator, Exchange};
+use warpway_core::connection::Connection;
 use warpway_core::deadline::Deadline;
 use warpway_core::memory::{Access, MappedToken, RegisteredMemory};
 use warpway_core::token::TOKEN_BYTES;
-use warpway_core::transport::TransportFlags;
+use warpway_core::transport::{Transport, TransportFlags};
 use warpway_core::wait::EventCount;
 use warpway_core::{Error, Result};
 
+use super::far::FarCorner;
+use super::hosts::Hosts;
 use super::record::{Words, with_extents};
 use super::slots::{Found, RING_BYTES, Slots};
 use super::{NO_REGION, TAG};
@@ -22,8 +26,10 @@ pub(super) struct Control {
     bell: MappedToken,
     /// By writer: what that rank has written here.
     here: Vec<Corner>,
-    /// By owner: what this rank writes there, and the owner's bell.
-    there: Vec<(Corner, MappedToken)>,
+    /// By owner: where this rank writes there.
+    there: Vec<There>,
+    /// This rank's control memory as ranks of other hosts write to it; kept registered.
+    _far: Option<[RegisteredMemory; 2]>,
 }
 
 /// What one rank writes into the memory of another.
@@ -32,6 +38,23 @@ struct Corner {
     started: MappedToken,
     ended: MappedToken,
     records: Slots,
+}
+
+/// The control memory of another rank.
+#[derive(Debug)]
+enum There {
+    /// Of this host: this rank's corner, and the owner's bell.
+    Mapped(Corner, MappedToken),
+    /// Of another host.
+    Far(Box<FarCorner>),
+}
+
+/// Where the parts of a writer's corner are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CornerOffsets {
+    pub(super) started: u64,
+    pub(super) ended: u64,
+    pub(super) records: u64,
 }
 
 /// What is known of a peer's launch.
@@ -48,52 +71,113 @@ pub(super) enum Peer {
 
 impl Control {
     /// Collective.
-    pub(super) fn new(comm: &Communicator, deadline: Deadline) -> Result<Self> {
+    pub(super) fn new(comm: &Communicator, hosts: &Hosts, deadline: Deadline) -> Result<Self> {
         let (rank, n) = (comm.rank(), comm.n_ranks());
         let bytes = records(n) + u64::from(n) * RING_BYTES;
         let region = SharedBuffer::allocate(bytes)?.region().cloned().ok_or(NO_REGION)?;
-        let flags = TransportFlags::from(warpway_core::transport::Transport::SharedMemory);
-        let own = comm.register_memory(region, flags, Access::ALL | Access::TOKENS)?;
+        let register =
+            |transport, access| comm.register_memory(region.clone(), TransportFlags::from(transport), access);
+        let own = register(Transport::SharedMemory, Access::ALL | Access::TOKENS)?;
+        // Words of a memory of tokens are counters only, so the records of far ranks come by a second one.
+        let far = match hosts.far() {
+            [] => None,
+            _ => Some([
+                register(Transport::Ethernet, Access::ALL | Access::TOKENS)?,
+                register(Transport::Ethernet, Access::ALL)?,
+            ]),
+        };
         for peer in (0..n).filter(|peer| *peer != rank) {
-            comm.send_memory(&own, peer, TAG)?;
-        }
-        let mut pending = Vec::new();
-        for peer in 0..n {
-            pending.push(if peer == rank { None } else { Some(comm.recv_memory(peer, TAG)?) });
-        }
-        let mut there = Vec::new();
-        for exchange in pending {
-            let memory = match exchange {
-                Some(exchange) => exchange.wait(deadline)?,
-                None => own.clone(),
+            let memories = match &far {
+                Some(far) if hosts.is_far(peer) => &far[..],
+                _ => std::slice::from_ref(&own),
             };
-            let expected =
-                || Error::Internal { place: "plan control memory", what: "all ranks' have one size" };
-            (memory.size() == bytes).then_some(()).ok_or_else(expected)?;
-            there.push((Corner::new(&memory, rank, n)?, token(&memory, 0)?));
+            for memory in memories {
+                comm.send_memory(memory, peer, TAG)?;
+            }
+        }
+        let receive = |peer| -> Result<Vec<Exchange<RegisteredMemory>>> {
+            let count = if peer == rank { 0 } else { 1 + usize::from(hosts.is_far(peer)) };
+            (0..count).map(|_| comm.recv_memory(peer, TAG)).collect()
+        };
+        let pending = (0..n).map(receive).collect::<Result<Vec<_>>>()?;
+        let mut there = Vec::new();
+        for exchanges in pending {
+            let mut memories = Vec::new();
+            for exchange in exchanges {
+                memories.push(exchange.wait(deadline)?);
+            }
+            if memories.iter().any(|memory| memory.size() != bytes) {
+                let what = "all ranks' have one size";
+                return Err(Error::Internal { place: "plan control memory", what });
+            }
+            let mapped = |memory: &RegisteredMemory| -> Result<There> {
+                Ok(There::Mapped(Corner::new(memory, rank, n)?, token(memory, 0)?))
+            };
+            there.push(match &memories[..] {
+                [tokens, records] => {
+                    There::Far(Box::new(FarCorner::new(tokens, records, CornerOffsets::of(rank, n))))
+                }
+                [memory] => mapped(memory)?,
+                _ => mapped(&own)?,
+            });
         }
         let here = (0..n).map(|writer| Corner::new(&own, writer, n)).collect::<Result<_>>()?;
-        Ok(Self { bell: token(&own, 0)?, here, there })
+        Ok(Self { bell: token(&own, 0)?, here, there, _far: far })
+    }
+
+    /// From now on a rank of another host is told by this connection. Data goes by it, too, so that whoever has got data
+    /// of a launch has got the record before it.
+    pub(super) fn connect(&self, peer: u32, connection: &Connection) {
+        if let Some(There::Far(corner)) = self.there.get(peer as usize) {
+            corner.connect(connection);
+        }
     }
 
     /// Tells `peers` that this rank has started launch `sequence`.
     /// `extents` are the digests for the peers, where there are any.
-    pub(super) fn announce(&self, sequence: u64, record: &Words, peers: &[u32], extents: &[u64]) {
+    ///
+    /// # Errors
+    /// Those of a connection to a rank of another host.
+    pub(super) fn announce(
+        &self,
+        sequence: u64,
+        record: &Words,
+        peers: &[u32],
+        extents: &[u64],
+    ) -> Result<()> {
         for (number, peer) in peers.iter().enumerate() {
-            let Some((corner, _)) = self.there.get(*peer as usize) else { continue };
-            match extents.get(number) {
-                Some(digest) => corner.records.write(sequence, &with_extents(record, *digest)),
-                None => corner.records.write(sequence, record),
+            let Some(there) = self.there.get(*peer as usize) else { continue };
+            let adapted;
+            let record = match extents.get(number) {
+                Some(digest) => {
+                    adapted = with_extents(record, *digest);
+                    &adapted
+                }
+                None => record,
+            };
+            match there {
+                There::Mapped(corner, _) => {
+                    corner.records.write(sequence, record);
+                    corner.started.store(sequence);
+                }
+                There::Far(corner) => corner.announce(sequence, record)?,
             }
-            corner.started.store(sequence);
         }
+        Ok(())
     }
 
     /// Tells `peers` that this rank's launch has ended.
-    pub(super) fn announce_end(&self, sequence: u64, peers: &[u32]) {
-        for (corner, _) in peers.iter().filter_map(|peer| self.there.get(*peer as usize)) {
-            corner.ended.store(sequence);
+    ///
+    /// # Errors
+    /// As [`announce`](Self::announce).
+    pub(super) fn announce_end(&self, sequence: u64, peers: &[u32]) -> Result<()> {
+        for there in peers.iter().filter_map(|peer| self.there.get(*peer as usize)) {
+            match there {
+                There::Mapped(corner, _) => corner.ended.store(sequence),
+                There::Far(corner) => corner.announce_end(sequence)?,
+            }
         }
+        Ok(())
     }
 
     /// What `peer` has said of launch `sequence`.
@@ -130,22 +214,30 @@ impl Control {
         self.bell.event()
     }
 
-    /// Wakes whoever waits for packets on `rank`.
+    /// Wakes whoever waits for packets on `rank`, which is on this host.
     pub(super) fn ring(&self, rank: u32) {
-        if let Some((_, bell)) = self.there.get(rank as usize) {
+        if let Some(There::Mapped(_, bell)) = self.there.get(rank as usize) {
             bell.event().notify();
+        }
+    }
+}
+
+impl CornerOffsets {
+    fn of(writer: u32, n: u32) -> Self {
+        let (number, all) = (u64::from(writer), u64::from(n));
+        Self {
+            started: (1 + number) * TOKEN_BYTES,
+            ended: (1 + all + number) * TOKEN_BYTES,
+            records: records(n) + number * RING_BYTES,
         }
     }
 }
 
 impl Corner {
     fn new(memory: &RegisteredMemory, writer: u32, n: u32) -> Result<Self> {
-        let (writer, n) = (u64::from(writer), u64::from(n));
-        Ok(Self {
-            started: token(memory, 1 + writer)?,
-            ended: token(memory, 1 + n + writer)?,
-            records: Slots::new(memory, (1 + 2 * n) * TOKEN_BYTES + writer * RING_BYTES)?,
-        })
+        let CornerOffsets { started, ended, records } = CornerOffsets::of(writer, n);
+        let records = Slots::new(memory, records)?;
+        Ok(Self { started: token(memory, started)?, ended: token(memory, ended)?, records })
     }
 }
 
@@ -154,6 +246,6 @@ fn records(n: u32) -> u64 {
     (1 + 2 * u64::from(n)) * TOKEN_BYTES
 }
 
-fn token(memory: &RegisteredMemory, number: u64) -> Result<MappedToken> {
-    Ok(memory.mapped_token("plan control memory", number * TOKEN_BYTES)?)
+fn token(memory: &RegisteredMemory, offset: u64) -> Result<MappedToken> {
+    Ok(memory.mapped_token("plan control memory", offset)?)
 }

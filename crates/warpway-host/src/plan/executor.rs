@@ -9,15 +9,17 @@ use warpway_core::connection::Connection;
 use warpway_core::endpoint::EndpointConfig;
 use warpway_core::execution::ExecutionError;
 use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
-use warpway_core::transport::Transport;
-use warpway_core::{Deadline, Error, Result, Timeout, Unavailable};
+use warpway_core::{Deadline, Error, Result, Timeout};
 use warpway_plan::verify::{FoldRoles, ShareableAreas, Sizes, VerifiedPlan};
 use warpway_plan::{Action, Geometry, LayoutError, Operation, Plan, ReduceOp, Repairs, Topology};
 
 use super::TAG;
 use super::control::Control;
+use super::hosts::Hosts;
 use super::identity::{Announced, Identity};
 use super::prepared::{Known, PreparedPlan};
+use super::roles::Roles;
+use super::rows::RowInboxes;
 use super::scratch::{self, Areas};
 use super::setup::{self, BlockObjects};
 use super::stage::Stages;
@@ -79,6 +81,7 @@ pub(super) struct Shared {
     pub(super) comm: Communicator,
     pub(super) launcher: Launcher,
     pub(super) config: ExecutorConfig,
+    pub(super) hosts: Hosts,
     pub(super) control: Control,
     /// Number of the last launch; held while one runs.
     pub(super) launches: Mutex<u64>,
@@ -94,28 +97,20 @@ impl PlanExecutor {
     /// Collective: all ranks call it before they set up the first plan.
     ///
     /// # Errors
-    /// `unavailable` unless all ranks run on this host; those of the exchange of memories.
+    /// Those of the exchange of memories; `unavailable` between hosts without an engine that leads there.
     pub fn new(comm: Communicator, launcher: Launcher, config: ExecutorConfig) -> Result<Self> {
-        let peers = comm.control().peers();
-        let host = |member: &u32| peers.get(*member as usize).map(|peer| peer.host);
-        let own = comm.members().get(comm.rank() as usize).and_then(host);
-        if let Some(far) = comm.members().iter().position(|member| host(member) != own) {
-            return Err(Unavailable {
-                what: "running plans on this communicator".into(),
-                why: format!("rank {far} is on another host than rank {}", comm.rank()),
-                hint: "split the communicator by host",
-            }
-            .into());
-        }
-        let control = Control::new(&comm, config.setup_timeout.start())?;
+        let hosts = Hosts::of(&comm);
+        let control = Control::new(&comm, &hosts, config.setup_timeout.start())?;
         let areas = Areas::new(comm.n_ranks());
+        let stages = Mutex::new(Stages::new(hosts.transports()));
         Ok(Self(Arc::new(Shared {
             comm,
             launcher,
             config,
+            hosts,
             control,
             launches: Mutex::default(),
-            stages: Mutex::default(),
+            stages,
             areas,
             connections: Mutex::default(),
             service: OnceLock::new(),
@@ -126,7 +121,8 @@ impl PlanExecutor {
     ///
     /// # Errors
     /// `plan.disagreement`, on all ranks, if they do not set up the same; `plan.refused` for a plan that cannot run
-    /// here, such as one for another number of ranks.
+    /// here, such as one for another number of ranks; `plan.other_host` for one whose memory channels join ranks of
+    /// different hosts.
     pub fn prepare(&self, plan: &VerifiedPlan) -> Result<PreparedPlan> {
         self.prepare_with(plan, PrepareOptions::default())
     }
@@ -197,9 +193,14 @@ impl PlanExecutor {
         shared.agree(plan, &identity, objects.is_err(), deadline)?;
         let (geometry, objects) = objects?;
         let plan = Arc::new(plan.clone());
-        let channels = setup::connect(shared, &Topology::new(&plan), deadline)?;
+        let roles = Roles::of(&plan, shared.comm.rank());
+        // Ranks that are told of launches. Whoever uses scratch, or waits at the end, may wait for all.
+        let all = used.raw || used.packets || contract.repairs.closing_handshake;
+        let told = if all { &roles.others } else { &roles.peers };
+        let channels = setup::connect(shared, &Topology::new(&plan), told, deadline)?;
+        let inboxes = RowInboxes::exchange(shared, &plan, &roles, deadline)?;
         let scratch = shared.areas.scratch(&geometry, shares);
-        let known = Known { plan, geometry, identity, contract, scratch };
+        let known = Known { plan, geometry, identity, contract, scratch, roles, inboxes };
         Ok(PreparedPlan::new(Arc::clone(shared), known, channels, objects))
     }
 }
@@ -226,6 +227,7 @@ impl Shared {
             let why = "it averages, and only the verifier knows what enters where".to_owned();
             return Err(refused(why).into());
         }
+        self.hosts.check(plan)?;
         let topology = Topology::new(plan);
         for (owner, entry) in (0..).zip(&plan.ranks) {
             let channels = topology.rank(owner).map_or(&[][..], |channels| &channels.memory);
@@ -273,12 +275,14 @@ impl Shared {
     /// Connections to some ranks, made where there are none yet. Both ranks of each call it.
     pub(super) fn connections(&self, peers: &[u32], deadline: Deadline) -> Result<Vec<(u32, Connection)>> {
         let mut made = lock(&self.connections);
-        let endpoint = EndpointConfig::cpu(Transport::SharedMemory);
         let new = peers.iter().copied().filter(|peer| !made.contains_key(peer));
+        let endpoint = |peer| EndpointConfig::cpu(self.hosts.transport_to(peer));
         let pending: Vec<(u32, Exchange<Connection>)> =
-            new.map(|peer| Ok((peer, self.comm.connect(endpoint, peer, TAG)?))).collect::<Result<_>>()?;
+            new.map(|peer| Ok((peer, self.comm.connect(endpoint(peer), peer, TAG)?))).collect::<Result<_>>()?;
         for (peer, exchange) in pending {
-            made.insert(peer, exchange.wait(deadline)?);
+            let connection = exchange.wait(deadline)?;
+            self.control.connect(peer, &connection);
+            made.insert(peer, connection);
         }
         Ok(peers.iter().filter_map(|peer| made.get(peer).map(|found| (*peer, found.clone()))).collect())
     }

@@ -65,7 +65,7 @@ impl Prepared {
             extents: &extents,
             owners: &self.roles.owners,
         };
-        control.announce(sequence, &words, peers, &extents);
+        control.announce(sequence, &words, peers, &extents)?;
         let (waiter, timeout) = (shared.comm.waiter(), shared.config.device_timeout);
         let waiting = Waiting { launched: &launched, waiter, timeout };
         self.open(&waiting, &mut areas, all)?;
@@ -120,10 +120,11 @@ impl Prepared {
         let Some(own) = self.plan.ranks.get(self.shared.comm.rank() as usize) else { return Ok(None) };
         let memory = match memory {
             Some(memory) => memory,
-            None => memory.insert(RowMemory::new(&self.shared.comm, own, &self.roles.users)?),
+            None => memory.insert(RowMemory::new(&self.shared, own, &self.roles.users)?),
         };
-        memory.write(own, rows, sequence)?;
-        Ok(Some(memory.publication().slot()))
+        let deadline = self.shared.config.device_timeout.start();
+        memory.write((own, rows), sequence, &self.inboxes, deadline)?;
+        Ok(memory.slot())
     }
 
     /// Makes this rank's buffers known to the ranks that touch them.
@@ -190,7 +191,7 @@ impl Prepared {
         for peer in first.iter().chain(&areas.missing(&self.roles)) {
             started(waiting, *peer)?;
         }
-        areas.exchange(&shared.comm, &self.roles, shared.config.setup_timeout.start())
+        areas.exchange(shared, &self.roles, shared.config.setup_timeout.start())
     }
 
     /// Addresses of own and peers' buffers.
@@ -248,7 +249,7 @@ impl Prepared {
         }
         // All ranks, not the plan's peers: two that never meet may write to the scratch of a third.
         let Launched { control, sequence, peers, .. } = *waiting.launched;
-        control.announce_end(sequence, peers);
+        control.announce_end(sequence, peers)?;
         for peer in peers {
             let Some((_, event)) = control.ended(*peer) else { continue };
             waiting.until(

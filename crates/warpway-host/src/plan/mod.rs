@@ -5,7 +5,9 @@
 //! | `executor.rs`, `identity.rs` | do all ranks set up the same plan |
 //! | `setup.rs`, `roles.rs` | which channels, barriers and peers it needs |
 //! | `prepared.rs`, `request.rs`, `ready.rs`, `launching.rs` | what happens at a launch, in order |
+//! | `hosts.rs` | which ranks share memory, and what a plan may not do where they do not |
 //! | `control.rs`, `record.rs`, `slots.rs` | how ranks know of each other's launches |
+//! | `far.rs` | how ranks of other hosts do |
 //! | `stage.rs` | buffers that peers cannot map |
 //! | `rows.rs` | sizes that come at launch |
 //! | `scratch.rs`, `area.rs` | areas that plans share or do not, halves and epochs |
@@ -17,6 +19,9 @@
 //! A block is one thread, so barriers within a block are nothing, and relaxed signals order data like the others.
 //! A port channel's data goes through the communicator's proxy; its packets are stored by the block itself, since
 //! a proxy's copy does not promise to keep the words of a packet together.
+//!
+//! Ranks of one host map each other's memory. To ranks of other hosts lead port channels, by one connection per pair of
+//! ranks, which also carries what the executor itself has to tell; plans that need more of them are refused.
 
 mod area;
 mod barrier;
@@ -24,6 +29,8 @@ mod block_run;
 mod compile;
 mod control;
 mod executor;
+mod far;
+mod hosts;
 mod identity;
 mod kept;
 mod launch_bases;

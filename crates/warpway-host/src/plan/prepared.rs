@@ -14,7 +14,7 @@ use super::kept::Kept;
 use super::program::Program;
 use super::request::PlanLaunch;
 use super::roles::Roles;
-use super::rows::{self, RowMemory};
+use super::rows::{self, RowInboxes, RowMemory};
 use super::scratch::Scratch;
 use super::setup::{BlockObjects, Channels};
 use super::stage;
@@ -42,6 +42,8 @@ pub(super) struct Prepared {
     pub(super) programs: Mutex<Vec<Arc<Compiled>>>,
     /// Of plans with sized chunks, from the first launch on.
     pub(super) rows: Mutex<Option<RowMemory>>,
+    /// Rows of, and for, ranks of other hosts.
+    pub(super) inboxes: RowInboxes,
 }
 
 /// What is known before anything is set up.
@@ -51,6 +53,8 @@ pub(super) struct Known {
     pub(super) identity: Identity,
     pub(super) contract: Contract,
     pub(super) scratch: Scratch,
+    pub(super) roles: Roles,
+    pub(super) inboxes: RowInboxes,
 }
 
 /// What a launch has before it is announced.
@@ -77,14 +81,15 @@ pub(super) struct SizeKey {
 
 impl PreparedPlan {
     pub(super) fn new(shared: Arc<Shared>, known: Known, channels: Channels, objects: BlockObjects) -> Self {
-        let Known { plan, geometry, identity, contract, scratch } = known;
+        let Known { plan, geometry, identity, contract, scratch, roles, inboxes } = known;
         let is_pipeline = |operation: &Operation| matches!(operation.action, Action::Pipeline(_));
         let has_pipelines = plan.operations().any(|(_, _, operation)| is_pipeline(operation));
         Self(Arc::new(Prepared {
             common_ids: rows::common_ids(&plan, shared.comm.rank()),
             reduce_op: first_fold(&plan),
             has_pipelines,
-            roles: Roles::of(&plan, shared.comm.rank()),
+            roles,
+            inboxes,
             scratch: Mutex::new(scratch),
             kept: Mutex::default(),
             programs: Mutex::default(),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use warpway_core::execution::ExecutionError;
 use warpway_core::memory::Access;
-use warpway_core::transport::Transport;
 use warpway_core::{Error, Result};
 use warpway_plan::{
     Alias, BufferKind, ChunkTable, Extent, LayoutError, LayoutRequest, MessageSizes, RankPlan, SizeRows,
@@ -79,11 +78,15 @@ impl Prepared {
         let of_scratch = |plan: &RankPlan| ChunkTable::of_scratch(plan, &own.0.extents);
         let mut tables: Vec<ChunkTable> = self.plan.ranks.iter().map(of_scratch).collect();
         for (owner, record) in owners {
-            let (Some(slot), Some(plan)) = (record.rows, self.plan.ranks.get(*owner as usize)) else {
-                continue;
+            let Some(plan) = self.plan.ranks.get(*owner as usize) else { continue };
+            let memory = match (self.inboxes.of_owner(*owner), record.rows) {
+                (Some(inbox), _) => inbox.clone(),
+                (None, None) => continue,
+                (None, Some(slot)) => {
+                    let deadline = self.shared.config.setup_timeout.start();
+                    self.shared.comm.published(*owner, slot, deadline)?
+                }
             };
-            let memory =
-                self.shared.comm.published(*owner, slot, self.shared.config.setup_timeout.start())?;
             let Some(rows) = rows::read(&memory, plan, waiting.launched.sequence)? else { continue };
             if let Some((id, here, there)) = rows::difference(own.0, &rows) {
                 let text = |bytes| format!("{bytes} bytes for size id {id}");
@@ -160,15 +163,21 @@ impl Prepared {
                 return Err(self.usage(format!("the {name} has {} bytes and no memory", view.bytes)));
             }
             let (Some(memory), Some(user)) = (view.memory(), users.first()) else { continue };
+            let hosts = &self.shared.hosts;
+            let unreached = users.iter().find(|user| !memory.transports().has(hosts.transport_to(**user)));
             if view.bytes > 0 && !memory.is_local() {
                 return Err(self.usage(format!(
                     "rank {user} uses the {name}, which is memory of another rank: bring memory that this rank has \
                      registered"
                 )));
             }
-            if view.bytes > 0 && !memory.transports().has(Transport::SharedMemory) {
+            if let Some(user) = unreached.filter(|_| view.bytes > 0) {
+                let transport = match hosts.is_far(*user) {
+                    false => "shared memory",
+                    true => "Ethernet, by which that rank is reached on its host",
+                };
                 return Err(self.usage(format!(
-                    "rank {user} uses the {name}, which is not registered for shared memory: register it for that \
+                    "rank {user} uses the {name}, which is not registered for {transport}: register it for that \
                      transport, too"
                 )));
             }

@@ -2,17 +2,22 @@
 //!
 //! The rows lie in a memory of their own, published like a user's buffer. They are written before the launch is
 //! announced, and written again only at the next launch, when the ranks that touch this rank's buffers have ended
-//! this one.
+//! this one. Ranks of other hosts have inboxes, into which the owner puts them, before the launch's record goes the
+//! same way.
 
 use std::collections::BTreeMap;
 
-use warpway_core::Result;
-use warpway_core::communicator::{Communicator, Publication};
+use warpway_core::communicator::Publication;
+use warpway_core::connection::{Connection, Position};
 use warpway_core::memory::{Access, RegisteredMemory};
-use warpway_core::transport::{Transport, TransportFlags};
+use warpway_core::transport::Transport;
+use warpway_core::wire::SlotId;
+use warpway_core::{Deadline, Result};
 use warpway_plan::{Plan, RankPlan, SizeRows};
 
-use super::NO_REGION;
+use super::executor::Shared;
+use super::roles::Roles;
+use super::{NO_REGION, TAG};
 use crate::buffer::SharedBuffer;
 use crate::copy::copy_out;
 
@@ -20,7 +25,61 @@ use crate::copy::copy_out;
 #[derive(Debug)]
 pub(super) struct RowMemory {
     buffer: SharedBuffer,
-    publication: Publication,
+    memory: RegisteredMemory,
+    /// For users on this host, if there are any.
+    publication: Option<Publication>,
+    /// Of the last puts to inboxes, in their order.
+    sent: Vec<Position>,
+}
+
+/// Rows that come from, and go to, ranks of other hosts. Empty for plans whose sizes do not come at launch.
+#[derive(Debug, Default)]
+pub(super) struct RowInboxes {
+    /// Here, by owner of the rows.
+    here: Vec<(u32, RegisteredMemory)>,
+    /// At the ranks that touch this rank's buffers.
+    there: Vec<(Connection, RegisteredMemory)>,
+}
+
+impl RowInboxes {
+    /// Collective, and the ranks are connected.
+    pub(super) fn exchange(
+        shared: &Shared,
+        plan: &Plan,
+        roles: &Roles,
+        deadline: Deadline,
+    ) -> Result<Self> {
+        let mut inboxes = Self::default();
+        let far = |ranks: &[u32]| -> Vec<u32> {
+            ranks.iter().copied().filter(|rank| shared.hosts.is_far(*rank)).collect()
+        };
+        for owner in far(&roles.owners) {
+            let Some(entry) = plan.ranks.get(owner as usize).filter(|entry| entry.size_ids.is_some()) else {
+                continue;
+            };
+            let region = SharedBuffer::allocate(8 * words(entry) as u64)?.region().cloned().ok_or(NO_REGION)?;
+            let memory =
+                shared.comm.register_memory(region, Transport::Ethernet.into(), Access::READ | Access::WRITE)?;
+            shared.comm.send_memory(&memory, owner, TAG)?;
+            inboxes.here.push((owner, memory));
+        }
+        let own = plan.ranks.get(shared.comm.rank() as usize);
+        if own.is_some_and(|own| own.size_ids.is_some()) {
+            let connections = shared.connections(&far(&roles.users), deadline)?;
+            let pending = connections.into_iter().map(|(user, connection)| {
+                Ok((connection, shared.comm.recv_memory(user, TAG)?))
+            });
+            for (connection, exchange) in pending.collect::<Result<Vec<_>>>()? {
+                inboxes.there.push((connection, exchange.wait(deadline)?));
+            }
+        }
+        Ok(inboxes)
+    }
+
+    /// Where the rows of a rank of another host are.
+    pub(super) fn of_owner(&self, owner: u32) -> Option<&RegisteredMemory> {
+        self.here.iter().find(|(rank, _)| *rank == owner).map(|(_, memory)| memory)
+    }
 }
 
 /// Size ids of a rank, ascending, each once.
@@ -60,25 +119,44 @@ fn words(plan: &RankPlan) -> usize {
 }
 
 impl RowMemory {
-    /// For the rows of `plan`, known to `peers`.
-    pub(super) fn new(comm: &Communicator, plan: &RankPlan, peers: &[u32]) -> Result<Self> {
+    /// For the rows of `plan`, known to the `users` on this host.
+    pub(super) fn new(shared: &Shared, plan: &RankPlan, users: &[u32]) -> Result<Self> {
         let buffer = SharedBuffer::allocate(8 * words(plan) as u64)?;
         let region = buffer.region().cloned().ok_or(NO_REGION)?;
-        let memory =
-            comm.register_memory(region, TransportFlags::from(Transport::SharedMemory), Access::READ)?;
-        Ok(Self { publication: comm.publish_to(&memory, peers)?, buffer })
+        let memory = shared.comm.register_memory(region, Transport::SharedMemory.into(), Access::READ)?;
+        let near: Vec<u32> = users.iter().copied().filter(|user| !shared.hosts.is_far(*user)).collect();
+        let publication = match near[..] {
+            [] => None,
+            _ => Some(shared.comm.publish_to(&memory, &near)?),
+        };
+        Ok(Self { buffer, memory, publication, sent: Vec::new() })
     }
 
     /// Rows that fit the plan (a [`ChunkTable`](warpway_plan::ChunkTable) has been made of them).
-    pub(super) fn write(&self, plan: &RankPlan, rows: &SizeRows, sequence: u64) -> Result<()> {
+    pub(super) fn write(
+        &mut self,
+        (plan, rows): (&RankPlan, &SizeRows),
+        sequence: u64,
+        inboxes: &RowInboxes,
+        deadline: Deadline,
+    ) -> Result<()> {
+        // Those of the last launch have arrived long since: the users have worked with them.
+        for (position, (connection, _)) in self.sent.drain(..).zip(&inboxes.there) {
+            connection.flush_to(position, deadline)?;
+        }
         let mut words = vec![sequence];
         words.extend(ids(plan).iter().map(|id| rows.extents.get(id).copied().unwrap_or(0)));
         words.extend(rows.input.iter().chain(&rows.output));
-        Ok(self.buffer.write(0, &words)?)
+        self.buffer.write(0, &words)?;
+        for (connection, inbox) in &inboxes.there {
+            self.sent.push(connection.write(inbox, 0, &self.memory, 0, 8 * words.len() as u64)?);
+        }
+        Ok(())
     }
 
-    pub(super) fn publication(&self) -> &Publication {
-        &self.publication
+    /// Where users on this host find them.
+    pub(super) fn slot(&self) -> Option<SlotId> {
+        self.publication.as_ref().map(Publication::slot)
     }
 }
 

@@ -20,14 +20,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use warpway_core::Result;
-use warpway_core::communicator::Communicator;
 use warpway_core::deadline::Deadline;
 use warpway_core::proxy::ProxyService;
 use warpway_plan::verify::ShareableAreas;
 use warpway_plan::{Form, Geometry};
 
 use super::area::Area;
-use super::executor::lock;
+use super::executor::{Shared, lock};
 use super::launch_bases::Place;
 use super::roles::Roles;
 
@@ -160,8 +159,8 @@ impl Entered<'_> {
     }
 
     /// Takes them over, and gives this rank's memories to those that need them.
-    pub(super) fn exchange(&mut self, comm: &Communicator, roles: &Roles, deadline: Deadline) -> Result<()> {
-        self.all_mut().try_for_each(|area| area.exchange(comm, roles, deadline))
+    pub(super) fn exchange(&mut self, shared: &Shared, roles: &Roles, deadline: Deadline) -> Result<()> {
+        self.all_mut().try_for_each(|area| area.exchange(shared, roles, deadline))
     }
 
     /// Where the part of `rank` begins.

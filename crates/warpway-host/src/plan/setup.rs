@@ -47,8 +47,13 @@ pub(super) struct BlockObjects {
 }
 
 /// Pairs the k-th channel to a peer with the k-th of the peer to this rank; where one has more, the other makes the
-/// missing ones after its own. Collective.
-pub(super) fn connect(shared: &Shared, topology: &Topology<'_>, deadline: Deadline) -> Result<Channels> {
+/// missing ones after its own. Ranks of other hosts that are `told` of launches are connected, too. Collective.
+pub(super) fn connect(
+    shared: &Shared,
+    topology: &Topology<'_>,
+    told: &[u32],
+    deadline: Deadline,
+) -> Result<Channels> {
     let (rank, n) = (shared.comm.rank(), shared.comm.n_ranks());
     let counts = |via: Via, from: u32, to: u32| {
         let links = topology.rank(from).map_or(&[][..], |channels| channels.links(via));
@@ -56,11 +61,9 @@ pub(super) fn connect(shared: &Shared, topology: &Topology<'_>, deadline: Deadli
     };
     let others: Vec<u32> = (0..n).filter(|peer| *peer != rank).collect();
     let pairs = |via, peer| counts(via, rank, peer).max(counts(via, peer, rank));
-    let needed: Vec<u32> = others
-        .iter()
-        .copied()
-        .filter(|peer| pairs(Via::Memory, *peer) + pairs(Via::Port, *peer) > 0)
-        .collect();
+    let channels = |peer: u32| pairs(Via::Memory, peer) + pairs(Via::Port, peer) > 0;
+    let messages = |peer: u32| shared.hosts.is_far(peer) && told.contains(&peer);
+    let needed: Vec<u32> = others.into_iter().filter(|peer| channels(*peer) || messages(*peer)).collect();
     let connections = shared.connections(&needed, deadline)?;
     let mut found = Channels::default();
     for via in [Via::Memory, Via::Port] {

@@ -86,10 +86,42 @@ impl Slots {
     }
 
     fn slot(&self, sequence: u64) -> &[AtomicU64; WORDS + 1] {
-        let index = (sequence % RING) as usize * SLOT_WORDS;
+        let index = slot(sequence) * SLOT_WORDS;
         // SAFETY: `new` has checked that the ring of `RING` slots lies in the memory, which `_memory` keeps
         // mapped, and that it is aligned; an atomic may be shared with other processes.
         unsafe { self.words.add(index).cast::<[AtomicU64; WORDS + 1]>().as_ref() }
+    }
+}
+
+fn slot(sequence: u64) -> usize {
+    (sequence % RING) as usize
+}
+
+/// One writer's ring on another host, as the writer has left it: nobody else changes it.
+#[derive(Debug)]
+pub(super) struct FarSlots([[u64; WORDS + 1]; RING as usize]);
+
+impl FarSlots {
+    /// Of memory that is all zeroes.
+    pub(super) fn new() -> Self {
+        Self([[0; WORDS + 1]; RING as usize])
+    }
+
+    /// What to store, one after the other, as offsets in the ring and words, so that a reader finds what
+    /// [`Slots::write`] leaves.
+    pub(super) fn write(&mut self, sequence: u64, words: &[u64; WORDS]) -> Vec<(u64, u64)> {
+        let start = slot(sequence) as u64 * SLOT_BYTES;
+        let there = &mut self.0[slot(sequence)];
+        let mut stores = vec![(start, 0)];
+        for (number, (there, word)) in (1..).zip(there[1..].iter_mut().zip(words)) {
+            if there != word {
+                *there = *word;
+                stores.push((start + 8 * number, *word));
+            }
+        }
+        there[0] = sequence;
+        stores.push((start, sequence));
+        stores
     }
 }
 
@@ -134,6 +166,27 @@ mod tests {
         assert_eq!(slots.read(40 - RING + 1), Found::Record(words(40 - RING + 1)));
         assert_eq!(slots.read(40 - RING), Found::Later);
         assert_eq!(slots.read(41), Found::Earlier);
+    }
+
+    /// The words that are stored from afar make the same ring, and only those travel that have changed.
+    #[test]
+    fn a_ring_that_is_written_from_afar_is_read_like_any_other() {
+        let (slots, mut far) = (slots(), FarSlots::new());
+        let words = |sequence: u64| std::array::from_fn(|at| if at == 0 { sequence } else { 7 * at as u64 });
+        for sequence in 1..=40 {
+            let stores = far.write(sequence, &words(sequence));
+            // The number twice, the word that always changes, and the others when the slot is new.
+            assert_eq!(stores.len(), if sequence <= RING { 2 + WORDS } else { 3 }, "{sequence}");
+            let (last, before) = stores.split_last().unwrap();
+            let store = |(offset, word): &(u64, u64)| {
+                // SAFETY: the ring has that many words; nobody reads them now.
+                unsafe { slots.words.byte_add(*offset as usize).as_ref() }.store(*word, Ordering::Release)
+            };
+            before.iter().for_each(store);
+            assert_ne!(slots.read(sequence), Found::Record(words(sequence)), "not before its number is there");
+            store(last);
+            assert_eq!(slots.read(sequence), Found::Record(words(sequence)));
+        }
     }
 
     /// A record is never a mixture of two.

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use warpway_core::Result;
 use warpway_core::communicator::Communicator;
 use warpway_core::memory::{Access, RegisteredMemory};
-use warpway_core::transport::{Transport, TransportFlags};
+use warpway_core::transport::TransportFlags;
 
 use super::NO_REGION;
 use super::request::{BufferView, PlanLaunch};
@@ -19,9 +19,14 @@ use crate::copy::copy;
 /// The least size of a stage.
 const LEAST: u64 = 1 << 16;
 
-/// The stages of one executor: for the input, for the output.
-#[derive(Debug, Default)]
-pub(super) struct Stages([Option<RegisteredMemory>; 2]);
+/// The stages of one executor.
+#[derive(Debug)]
+pub(super) struct Stages {
+    /// For the input, for the output.
+    memories: [Option<RegisteredMemory>; 2],
+    /// By which peers use them.
+    transports: TransportFlags,
+}
 
 /// Bytes of the caller.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +51,10 @@ impl Plain {
 }
 
 impl Stages {
+    pub(super) fn new(transports: TransportFlags) -> Self {
+        Self { memories: [None, None], transports }
+    }
+
     /// The launch, with stages in place of plain memory. Slices that share bytes share a stage in the same way.
     /// `keeps_output` says that the plan may leave bytes of the output as they are.
     ///
@@ -69,19 +78,15 @@ impl Stages {
             }
             _ => ([(0, 0), (1, 0)], plain.map(|plain| plain.map_or(0, |plain| plain.bytes))),
         };
-        for (stage, need) in self.0.iter_mut().zip(needs) {
+        for (stage, need) in self.memories.iter_mut().zip(needs) {
             if stage.as_ref().is_some_and(|stage| stage.size() >= need) || need == 0 {
                 continue;
             }
             let bytes = need.max(LEAST).checked_next_power_of_two().unwrap_or(need);
             let region = SharedBuffer::allocate(bytes)?.region().cloned().ok_or(NO_REGION)?;
-            *stage = Some(comm.register_memory(
-                region,
-                TransportFlags::from(Transport::SharedMemory),
-                Access::ALL,
-            )?);
+            *stage = Some(comm.register_memory(region, self.transports, Access::ALL)?);
         }
-        let stages = &self.0;
+        let stages = &self.memories;
         let view = |number: usize, view: BufferView<'s>| -> Result<BufferView<'s>> {
             let (stage, offset) = places[number];
             let (Some(plain), Some(memory)) = (plain[number], &stages[stage]) else { return Ok(view) };
