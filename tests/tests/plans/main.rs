@@ -10,6 +10,7 @@ mod buffers;
 mod coverage;
 mod faults;
 mod floats;
+mod hosts;
 mod refusals;
 mod repairs;
 mod results;

@@ -1,5 +1,6 @@
 //! Plans on ranks that are threads.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,6 +19,20 @@ pub(crate) fn limited(limit: Duration) -> Context {
     config.setup_timeout = Timeout::after(limit);
     config.device_timeout = Timeout::after(limit);
     Context::new(config)
+}
+
+/// A context per rank; ranks of different numbers are on different hosts, as far as they can tell.
+pub(crate) fn on_hosts(hosts: &[u32], limit: Duration) -> Vec<Context> {
+    let mut contexts: BTreeMap<u32, Context> = BTreeMap::new();
+    let context = |host: &u32| {
+        let made = contexts.entry(*host).or_insert_with(|| {
+            let mut config = limited(limit).config().clone();
+            config.host_id = format!("host {host}");
+            Context::new(config)
+        });
+        made.clone()
+    };
+    hosts.iter().map(context).collect()
 }
 
 /// A plan of MSCCL++'s repository, if the folder is there.

@@ -39,7 +39,7 @@ fn rows(rank: &RankPlan, extents: &BTreeMap<u64, u64>) -> (SizeRows, [u64; 2]) {
     (SizeRows { extents: extents.clone(), input, output }, [input_bytes, output_bytes])
 }
 
-fn launch(comm: &Communicator, prepared: &PreparedPlan, turn: u64) -> Result<()> {
+pub(crate) fn launch(comm: &Communicator, prepared: &PreparedPlan, turn: u64) -> Result<()> {
     let plan = prepared.plan();
     let (rank, extents) = (comm.rank(), extents(plan, turn));
     let own = &plan.ranks[rank as usize];

@@ -277,8 +277,9 @@ impl Shared {
         let mut made = lock(&self.connections);
         let new = peers.iter().copied().filter(|peer| !made.contains_key(peer));
         let endpoint = |peer| EndpointConfig::cpu(self.hosts.transport_to(peer));
-        let pending: Vec<(u32, Exchange<Connection>)> =
-            new.map(|peer| Ok((peer, self.comm.connect(endpoint(peer), peer, TAG)?))).collect::<Result<_>>()?;
+        let pending: Vec<(u32, Exchange<Connection>)> = new
+            .map(|peer| Ok((peer, self.comm.connect(endpoint(peer), peer, TAG)?)))
+            .collect::<Result<_>>()?;
         for (peer, exchange) in pending {
             let connection = exchange.wait(deadline)?;
             self.control.connect(peer, &connection);

@@ -57,7 +57,8 @@ impl FarCorner {
 
     fn store(&self, stores: &[Store<'_>]) -> Result<()> {
         let what = "ranks that tell each other of launches are connected";
-        let connection = self.connection.get().ok_or(Error::Internal { place: "plan control memory", what })?;
+        let connection =
+            self.connection.get().ok_or(Error::Internal { place: "plan control memory", what })?;
         connection.store_all(stores).map(drop)
     }
 }

@@ -72,15 +72,24 @@ impl Hosts {
                         let user = User { topology: &topology, rank, block };
                         let Some((peer, by)) = self.beyond(&user, operation) else { continue };
                         let name = operation.action.name();
-                        let place = StepPlace { block: number, operation: position, inner, name, iteration: 0 };
-                        return Err(ExecutionError::OtherHost { plan: plan.name.clone(), rank, peer, place, by });
+                        let place =
+                            StepPlace { block: number, operation: position, inner, name, iteration: 0 };
+                        return Err(ExecutionError::OtherHost {
+                            plan: plan.name.clone(),
+                            rank,
+                            peer,
+                            place,
+                            by,
+                        });
                     }
                 }
             }
             let links = topology.rank(rank).map_or(&[][..], |channels| &channels.memory);
             if let Some(link) = links.iter().find(|link| self.apart(rank, link.peer)) {
-                let why =
-                    format!("rank {rank} has a memory channel to rank {}, which is on another host", link.peer);
+                let why = format!(
+                    "rank {rank} has a memory channel to rank {}, which is on another host",
+                    link.peer
+                );
                 return Err(ExecutionError::Refused { plan: plan.name.clone(), why });
             }
         }

@@ -43,12 +43,7 @@ pub(super) struct RowInboxes {
 
 impl RowInboxes {
     /// Collective, and the ranks are connected.
-    pub(super) fn exchange(
-        shared: &Shared,
-        plan: &Plan,
-        roles: &Roles,
-        deadline: Deadline,
-    ) -> Result<Self> {
+    pub(super) fn exchange(shared: &Shared, plan: &Plan, roles: &Roles, deadline: Deadline) -> Result<Self> {
         let mut inboxes = Self::default();
         let far = |ranks: &[u32]| -> Vec<u32> {
             ranks.iter().copied().filter(|rank| shared.hosts.is_far(*rank)).collect()
@@ -57,18 +52,22 @@ impl RowInboxes {
             let Some(entry) = plan.ranks.get(owner as usize).filter(|entry| entry.size_ids.is_some()) else {
                 continue;
             };
-            let region = SharedBuffer::allocate(8 * words(entry) as u64)?.region().cloned().ok_or(NO_REGION)?;
-            let memory =
-                shared.comm.register_memory(region, Transport::Ethernet.into(), Access::READ | Access::WRITE)?;
+            let region =
+                SharedBuffer::allocate(8 * words(entry) as u64)?.region().cloned().ok_or(NO_REGION)?;
+            let memory = shared.comm.register_memory(
+                region,
+                Transport::Ethernet.into(),
+                Access::READ | Access::WRITE,
+            )?;
             shared.comm.send_memory(&memory, owner, TAG)?;
             inboxes.here.push((owner, memory));
         }
         let own = plan.ranks.get(shared.comm.rank() as usize);
         if own.is_some_and(|own| own.size_ids.is_some()) {
             let connections = shared.connections(&far(&roles.users), deadline)?;
-            let pending = connections.into_iter().map(|(user, connection)| {
-                Ok((connection, shared.comm.recv_memory(user, TAG)?))
-            });
+            let pending = connections
+                .into_iter()
+                .map(|(user, connection)| Ok((connection, shared.comm.recv_memory(user, TAG)?)));
             for (connection, exchange) in pending.collect::<Result<Vec<_>>>()? {
                 inboxes.there.push((connection, exchange.wait(deadline)?));
             }

@@ -183,7 +183,11 @@ mod tests {
                 unsafe { slots.words.byte_add(*offset as usize).as_ref() }.store(*word, Ordering::Release)
             };
             before.iter().for_each(store);
-            assert_ne!(slots.read(sequence), Found::Record(words(sequence)), "not before its number is there");
+            assert_ne!(
+                slots.read(sequence),
+                Found::Record(words(sequence)),
+                "not before its number is there"
+            );
             store(last);
             assert_eq!(slots.read(sequence), Found::Record(words(sequence)));
         }

@@ -1,5 +1,6 @@
 //! What plans compute, bit for bit: launches between canaries, compared with an oracle.
 
+mod hosts;
 mod operations;
 mod oracle;
 mod sequences;
@@ -9,6 +10,7 @@ use warpway::{Buffer, BufferView, Communicator, DataType, PacketFormat, PlanLaun
 
 use super::wrong;
 
+pub use hosts::{between_hosts, sized_between_hosts};
 pub use operations::operations;
 pub use sequences::{in_random_order, on_scratch, overrunning, random, random_launch};
 

@@ -53,7 +53,7 @@ pub fn on_scratch(n: u32) -> Vec<VerifiedPlan> {
     plans.map(proven).into()
 }
 
-fn proven(plan: Result<Plan, BuildError>) -> VerifiedPlan {
+pub(super) fn proven(plan: Result<Plan, BuildError>) -> VerifiedPlan {
     let proof = VerifiedPlan::new(plan.unwrap(), &Options::default());
     proof.unwrap_or_else(|refusal| panic!("{refusal}"))
 }
