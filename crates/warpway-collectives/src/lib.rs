@@ -20,14 +20,20 @@
 //! | `task.rs`, `world.rs` | what is to be done, among whom |
 //! | `algorithm.rs` | what the catalogue says of an algorithm, how its plan is built and proven |
 //! | `catalogue/` | the algorithms, one file per function |
+//! | `select/` | which of them a call takes, and why |
 #![forbid(unsafe_code)]
 
 mod algorithm;
 mod catalogue;
+mod select;
 mod task;
 mod world;
 
 pub use algorithm::{Algorithm, Refused, Traits};
 pub use catalogue::{catalogue, find};
+pub use select::{
+    BadOverride, BadRegistration, Candidate, Choice, Explanation, NoChoice, Override, Reason, Registered,
+    Registration, Request, Selector, Taken, Verdict,
+};
 pub use task::{Function, Task};
 pub use world::World;

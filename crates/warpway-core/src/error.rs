@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::bootstrap::BootstrapError;
 use crate::channel::ChannelError;
+use crate::collective::CollectiveError;
 use crate::communicator::ExchangeError;
 use crate::config::ConfigError;
 use crate::connection::ConnectionError;
@@ -137,6 +138,9 @@ pub enum Error {
     /// Kernels.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// Collectives.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
     /// Plans.
     #[error(transparent)]
     Execution(#[from] ExecutionError),
@@ -182,6 +186,7 @@ impl Error {
             Self::Exchange(e) => e.code(),
             Self::Channel(e) => e.code(),
             Self::Launch(e) => e.code(),
+            Self::Collective(e) => e.code(),
             Self::Execution(e) => e.code(),
             Self::Proxy(e) => e.code(),
             Self::Wait(e) => e.code(),
@@ -204,6 +209,7 @@ impl Error {
             Self::Exchange(e) => e.id(),
             Self::Channel(e) => e.id(),
             Self::Launch(e) => e.id(),
+            Self::Collective(e) => e.id(),
             Self::Execution(e) => e.id(),
             Self::Proxy(e) => e.id(),
             Self::Wait(e) => e.id(),
@@ -224,6 +230,7 @@ impl Error {
             Self::Connection(e) => e.peer(),
             Self::Exchange(e) => e.peer(),
             Self::Channel(e) => e.peer(),
+            Self::Collective(e) => e.peer(),
             Self::Execution(e) => e.peer(),
             Self::Wait(e) => e.site.peer,
             Self::Gpu(e) => e.peer(),

@@ -6,6 +6,7 @@
 
 pub mod bootstrap;
 pub mod channel;
+pub mod collective;
 pub mod communicator;
 pub mod config;
 pub mod connection;

@@ -18,6 +18,7 @@ use warpway_host::{Block, BlockChannel, BlockSemaphore, HostBuffer, Launcher, Pl
 
 use crate::barrier::Barrier;
 use crate::buffer::Buffer;
+use crate::collective::Collectives;
 use crate::context::Context;
 use crate::peer::Peer;
 
@@ -33,6 +34,7 @@ pub struct Communicator(Arc<Inner>);
 struct Inner {
     // Dropped in this order: dumps, blocks and kernels before what they look at, the job last.
     dumps: DumpService,
+    collectives: OnceLock<Collectives>,
     executor: OnceLock<PlanExecutor>,
     gpu: Mutex<Option<Gpu>>,
     launcher: Launcher,
@@ -74,6 +76,7 @@ impl Communicator {
         let launcher = Launcher::new(core.waiter().clone()).with_timeout(context.config().device_timeout);
         Ok(Self(Arc::new(Inner {
             dumps,
+            collectives: OnceLock::new(),
             executor: OnceLock::new(),
             gpu: Mutex::default(),
             launcher,
@@ -333,6 +336,15 @@ impl Communicator {
         }
         let made = make(&self.0.launcher)?;
         Ok(self.0.executor.get_or_init(|| made).clone())
+    }
+
+    /// The collectives, found out about at the first call.
+    pub(crate) fn collectives(&self) -> Result<&Collectives> {
+        if let Some(collectives) = self.0.collectives.get() {
+            return Ok(collectives);
+        }
+        let made = Collectives::new(self)?;
+        Ok(self.0.collectives.get_or_init(|| made))
     }
 
     /// Limit of waits inside kernels.

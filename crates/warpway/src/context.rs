@@ -13,6 +13,7 @@ use warpway_cuda::{CudaEngine, DeviceChoice, Devices};
 use warpway_host::{HostEngine, SharedBuffer};
 use warpway_net::TcpEngine;
 
+use crate::collective::Proofs;
 use crate::communicator::Communicator;
 use crate::logging::show_logs;
 
@@ -29,6 +30,7 @@ struct Inner {
     host: HostEngine,
     devices: Devices,
     memories: Arc<LocalMemories>,
+    proofs: Proofs,
 }
 
 impl Context {
@@ -40,7 +42,8 @@ impl Context {
 
     fn with(config: Config, environment: &Environment) -> Self {
         let devices = Devices::new(&config.cuda_driver, Compiler::new(&config, environment));
-        Self(Arc::new(Inner { config, host: HostEngine::new(), devices, memories: Arc::default() }))
+        let (memories, proofs) = Default::default();
+        Self(Arc::new(Inner { config, host: HostEngine::new(), devices, memories, proofs }))
     }
 
     /// A context with the settings of the process's environment.
@@ -74,6 +77,11 @@ impl Context {
         &self.0.host
     }
 
+    /// Plans of the catalogue that have been proven.
+    pub(crate) fn proofs(&self) -> &Proofs {
+        &self.0.proofs
+    }
+
     /// The GPUs: driver, contexts and the compiler of kernels, opened when they are first used.
     pub fn devices(&self) -> &Devices {
         &self.0.devices
@@ -101,7 +109,7 @@ impl Context {
     /// # Errors
     /// If descriptors or threads are exhausted; without a GPU where `WARPWAY_ENGINE` is `cuda`.
     pub fn join(&self, bootstrap: TcpBootstrap) -> Result<Communicator> {
-        let Inner { config, host, devices, memories } = &*self.0;
+        let Inner { config, host, devices, memories, .. } = &*self.0;
         let control: Arc<dyn ControlPlane> = bootstrap.control();
         let mut engines: Vec<Arc<dyn Engine>> = vec![Arc::new(host.clone())];
         let choice = DeviceChoice { ordinal: config.device, local_rank: local_rank(&*control) };

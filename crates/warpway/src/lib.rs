@@ -38,6 +38,7 @@
 
 mod barrier;
 mod buffer;
+mod collective;
 mod communicator;
 mod context;
 mod in_process;
@@ -47,12 +48,16 @@ mod plans;
 
 pub use barrier::Barrier;
 pub use buffer::Buffer;
+pub use collective::{Call, Counts, Number, Part, ReceiveBuffer, SendBuffer};
 pub use communicator::Communicator;
 pub use context::Context;
 pub use in_process::{in_process, in_process_with};
 pub use logging::log_subscriber;
 pub use peer::Peer;
 
+pub use half::{bf16, f16};
+pub use warpway_collectives as collectives;
+pub use warpway_collectives::{Explanation, Function, Registration};
 pub use warpway_core as core;
 pub use warpway_core::bootstrap::{Bootstrap, UniqueId, UniqueIdRoot};
 pub use warpway_core::channel::{MemoryChannel, PortChannel, PortChannelHandle};
@@ -71,7 +76,7 @@ pub use warpway_host::{
     PrepareOptions, PreparedPlan, Share,
 };
 pub use warpway_plan as plan;
-pub use warpway_plan::DataType;
+pub use warpway_plan::{DataType, ReduceOp};
 
 /// The sample of the project's page.
 #[cfg(doctest)]

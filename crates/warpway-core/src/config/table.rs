@@ -192,6 +192,9 @@ settings! {
     "WARPWAY_FIFO_SIZE" fifo_size: u64 = 512, "512", [], fifo_size, Now,
         "triggers that a proxy's FIFO holds; a power of two, 2 to 1048576";
 
+    "WARPWAY_ALGORITHM" algorithm: Option<String> = None, "", [], optional(text), Now,
+        "comma list of `function=algorithm`, or `function:MIN-MAX=algorithm` for some sizes, that collectives take; the same on all ranks";
+
     "WARPWAY_TRACE_DIR" trace_dir: Option<PathBuf> = None, "", [], optional(path), Now,
         "folder for dumps of the flight recorder; off if not set";
     "WARPWAY_TRACE_SIGNAL" trace_signal: DumpSignal = DumpSignal::Number(rustix::process::Signal::USR2.as_raw()),

@@ -16,5 +16,10 @@ macro_rules! elements {
 
 elements!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64);
 
+// SAFETY: `repr(transparent)` over `u16`, of which each pattern is a number or a NaN.
+unsafe impl Element for half::f16 {}
+// SAFETY: the same.
+unsafe impl Element for half::bf16 {}
+
 // SAFETY: arrays of such values have no padding between or after them.
 unsafe impl<T: Element, const N: usize> Element for [T; N] {}

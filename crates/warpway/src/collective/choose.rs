@@ -1,0 +1,234 @@
+//! From a call to a plan that is set up: chosen, proven and prepared at first use, kept per communicator.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use warpway_collectives::{
+    Algorithm, Choice, Explanation, Function, NoChoice, Override, Refused, Registered, Registration, Request,
+    Selector, Taken, Task, World,
+};
+use warpway_core::collective::CollectiveError;
+use warpway_core::config::ConfigError;
+use warpway_core::execution::ExecutionError;
+use warpway_core::{Error, Result};
+use warpway_host::{PlanLaunch, PreparedPlan};
+use warpway_plan::verify::VerifiedPlan;
+use warpway_plan::{DataType, ReduceOp};
+
+use super::call::Call;
+use super::message::{Message, Place};
+use super::sizes;
+use crate::communicator::Communicator;
+
+/// The collectives of one communicator.
+#[derive(Debug)]
+pub(crate) struct Collectives {
+    place: Place,
+    world: World,
+    /// See [`Request::room`].
+    room: u32,
+    selector: Mutex<Selector>,
+    kept: Mutex<Vec<Arc<Kept>>>,
+}
+
+/// A plan that is set up, and the calls that take it.
+#[derive(Debug)]
+struct Kept {
+    key: Key,
+    min_bytes: u64,
+    max_bytes: u64,
+    /// What the call named; compared apart from the key so that calls need not own their names.
+    algorithm: Option<Box<str>>,
+    plan: PreparedPlan,
+}
+
+/// What a choice depends on besides sizes and names, of one communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key {
+    function: Function,
+    data_type: DataType,
+    reduce_op: Option<ReduceOp>,
+    root: u32,
+    in_place: bool,
+    blocks: Option<u32>,
+}
+
+impl Key {
+    fn of(call: &Call<'_>, in_place: bool) -> Self {
+        Self {
+            function: call.function,
+            data_type: call.data_type,
+            reduce_op: call.function.reduces().then_some(call.reduce_op),
+            root: if call.function.is_rooted() { call.root } else { 0 },
+            in_place,
+            blocks: call.blocks,
+        }
+    }
+}
+
+/// Proofs of one context: ranks that are threads of a process prove once.
+#[derive(Debug, Default)]
+pub(crate) struct Proofs(Mutex<HashMap<(Task, &'static str), Arc<Proof>>>);
+
+type Proof = OnceLock<Result<Arc<VerifiedPlan>, Refused>>;
+
+impl Proofs {
+    fn prove(&self, algorithm: &'static Algorithm, task: &Task) -> Result<Arc<VerifiedPlan>, Refused> {
+        let key = (task.clone(), algorithm.name);
+        let proof = Arc::clone(lock(&self.0).entry(key).or_default());
+        // Outside the lock: others may prove something else meanwhile.
+        proof.get_or_init(|| algorithm.prove(task).map(Arc::new)).clone()
+    }
+}
+
+impl Collectives {
+    /// What can be found out without the other ranks.
+    pub(crate) fn new(comm: &Communicator) -> Result<Self> {
+        let place = Place { rank: comm.rank(), n_ranks: comm.n_ranks() };
+        let (world, room) = surroundings(comm);
+        let mut selector = Selector::new();
+        if let Some(text) = &comm.config().algorithm {
+            let overrides = Override::parse_list(text).map_err(|error| ConfigError::Value {
+                variable: "WARPWAY_ALGORITHM".into(),
+                value: text.clone(),
+                expected: error.to_string(),
+            })?;
+            selector = selector.with_overrides("WARPWAY_ALGORITHM", overrides);
+        }
+        Ok(Self { place, world, room, selector: Mutex::new(selector), kept: Mutex::default() })
+    }
+
+    /// Carries a call out.
+    pub(crate) fn run(&self, comm: &Communicator, call: &Call<'_>) -> Result<()> {
+        let message = Message::of(call, self.place)?;
+        let key = Key::of(call, message.in_place);
+        let kept = match self.find(&key, call, message.bytes) {
+            Some(kept) => kept,
+            None => self.set_up(comm, key, call, &message)?,
+        };
+        let launch =
+            PlanLaunch::new(message.input, message.output, call.data_type).with_packets(call.packets);
+        if !call.function.is_sized() {
+            return kept.plan.run(&launch);
+        }
+        let own = kept.plan.plan().ranks.get(self.place.rank as usize);
+        let no_rank = Error::Internal { place: "collective", what: "a plan that is set up has all ranks" };
+        let rows = sizes::rows(call, self.place, own.ok_or(no_rank)?)?;
+        kept.plan.run(&launch.with_sizes(&rows))
+    }
+
+    /// Which algorithm a call takes.
+    pub(crate) fn explain(&self, call: &Call<'_>) -> Result<Explanation> {
+        let message = Message::of(call, self.place)?;
+        let request = self.request(call, &message);
+        lock(&self.selector).explain(&request).map_err(|why| self.no_choice(call, &why))
+    }
+
+    /// Adds a plan of the user.
+    pub(crate) fn register(&self, plan: VerifiedPlan, registration: Registration) -> Result<()> {
+        let name = plan.plan().name.clone();
+        let plan = Registered::new(plan, registration)
+            .map_err(|error| ExecutionError::Refused { plan: name, why: error.why })?;
+        lock(&self.selector).register(Arc::new(plan));
+        // Calls that took something else may take it now.
+        lock(&self.kept).clear();
+        Ok(())
+    }
+
+    fn find(&self, key: &Key, call: &Call<'_>, bytes: Option<u64>) -> Option<Arc<Kept>> {
+        let mut all = lock(&self.kept);
+        let at = all.iter().position(|kept| kept.serves(key, call, bytes))?;
+        if at > 0 {
+            all[..=at].rotate_right(1);
+        }
+        all.first().cloned()
+    }
+
+    /// Collective: all ranks come here in the same call.
+    fn set_up(
+        &self,
+        comm: &Communicator,
+        key: Key,
+        call: &Call<'_>,
+        message: &Message<'_>,
+    ) -> Result<Arc<Kept>> {
+        let request = self.request(call, message);
+        let choice = lock(&self.selector).choose(&request).map_err(|why| self.no_choice(call, &why))?;
+        let Choice { taken, blocks, min_bytes, max_bytes, .. } = choice;
+        let plan = match &taken {
+            Taken::Catalogue(algorithm) => {
+                let task = request.task.with_blocks(blocks);
+                let proven = comm.context().proofs().prove(algorithm, &task);
+                comm.prepare(&*proven.map_err(|refused| self.refused(call, refused.to_string()))?)?
+            }
+            Taken::Registered(registered) => comm.prepare(&registered.plan)?,
+        };
+        let algorithm = call.algorithm.map(Box::from);
+        let kept = Arc::new(Kept { key, min_bytes, max_bytes, algorithm, plan });
+        lock(&self.kept).insert(0, Arc::clone(&kept));
+        Ok(kept)
+    }
+
+    fn request<'a>(&self, call: &Call<'a>, message: &Message<'_>) -> Request<'a> {
+        let task = Task {
+            function: call.function,
+            world: self.world.clone(),
+            root: if call.function.is_rooted() { call.root } else { 0 },
+            reduce_op: if call.function.reduces() { call.reduce_op } else { ReduceOp::Sum },
+            in_place: message.in_place,
+            n_blocks: 1,
+        };
+        Request {
+            task,
+            bytes: message.bytes,
+            data_type: call.data_type,
+            room: self.room,
+            algorithm: call.algorithm,
+            blocks: call.blocks,
+        }
+    }
+
+    fn no_choice(&self, call: &Call<'_>, why: &NoChoice) -> Error {
+        self.refused(call, why.to_string())
+    }
+
+    fn refused(&self, call: &Call<'_>, why: String) -> Error {
+        let (rank, function) = (self.place.rank, call.function.name());
+        CollectiveError::NoAlgorithm { rank, function, why }.into()
+    }
+}
+
+impl Kept {
+    fn serves(&self, key: &Key, call: &Call<'_>, bytes: Option<u64>) -> bool {
+        self.key == *key
+            && bytes.is_none_or(|bytes| (self.min_bytes..=self.max_bytes).contains(&bytes))
+            && self.algorithm.as_deref() == call.algorithm
+    }
+}
+
+/// Hosts of the ranks, and blocks that each rank has a processor for.
+fn surroundings(comm: &Communicator) -> (World, u32) {
+    let core = comm.core();
+    let peers = core.control().peers();
+    let members: Vec<_> = core.members().iter().filter_map(|member| peers.get(*member as usize)).collect();
+    let hosts: Vec<u64> = members.iter().map(|peer| peer.host).collect();
+    let room = |host: u64| {
+        let here: Vec<_> = members.iter().filter(|peer| peer.host == host).collect();
+        let mut masks = vec![0u64; 64];
+        for peer in &here {
+            masks.iter_mut().zip(peer.processors.mask()).for_each(|(all, mask)| *all |= mask);
+        }
+        let quota = here.iter().map(|peer| peer.processors.quota().unwrap_or(u64::MAX)).max();
+        let processors: u64 = masks.iter().map(|mask| u64::from(mask.count_ones())).sum();
+        (processors.min(quota.unwrap_or(u64::MAX) / 1000) / here.len().max(1) as u64).max(1)
+    };
+    let least = hosts.iter().map(|host| room(*host)).min().unwrap_or(1);
+    (World::by_host(&hosts), least.min(u64::from(MAX_ROOM)) as u32)
+}
+
+/// Blocks that a rank gets at most unless the caller asks for more.
+const MAX_ROOM: u32 = 8;
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,83 @@
+//! What collectives read and write: slices, vectors and arrays of this rank, registered buffers and parts of them.
+
+use warpway_host::BufferView;
+
+use super::number::Number;
+use crate::buffer::Buffer;
+
+/// What a collective reads: `&[T]`, `&Vec<T>`, `&[T; N]`, `&Buffer<T>`, [`Part<T>`](Part).
+pub trait SendBuffer<'a> {
+    /// Of which it has some.
+    type Number: Number;
+
+    /// Its bytes.
+    fn input(self) -> BufferView<'a>;
+}
+
+/// What a collective writes, or reads and writes: `&mut [T]`, `&mut Vec<T>` and `&mut [T; N]`, whose lengths stay as they are;
+/// `&mut Buffer<T>`, `&Buffer<T>` and [`Part<T>`](Part), whose elements are no Rust memory.
+pub trait ReceiveBuffer<'a> {
+    /// Of which it has some.
+    type Number: Number;
+
+    /// Its bytes.
+    fn output(self) -> BufferView<'a>;
+}
+
+/// Some elements of a [`Buffer`], for a collective; made by [`Buffer::part`].
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a, T> {
+    buffer: &'a Buffer<T>,
+    first: u64,
+    len: u64,
+}
+
+impl<T: Number> Buffer<T> {
+    /// `len` elements from element `first` on; checked by the collective.
+    pub fn part(&self, first: u64, len: u64) -> Part<'_, T> {
+        Part { buffer: self, first, len }
+    }
+}
+
+macro_rules! operands {
+    ($($from:ty, [$($constant:tt)*], |$buffer:ident| $input:expr;)*) => { $(
+        impl<'a, T: Number, $($constant)*> SendBuffer<'a> for $from {
+            type Number = T;
+
+            fn input(self) -> BufferView<'a> {
+                let $buffer = self;
+                $input
+            }
+        }
+    )* };
+}
+
+operands! {
+    &'a [T], [], |data| data.into();
+    &'a Vec<T>, [], |data| data.as_slice().into();
+    &'a [T; N], [const N: usize], |data| data.as_slice().into();
+    &'a Buffer<T>, [], |data| data.view();
+    Part<'a, T>, [], |data| data.buffer.view_of(data.first, data.len);
+}
+
+macro_rules! results {
+    ($($from:ty, [$($constant:tt)*], |$buffer:ident| $output:expr;)*) => { $(
+        impl<'a, T: Number, $($constant)*> ReceiveBuffer<'a> for $from {
+            type Number = T;
+
+            fn output(self) -> BufferView<'a> {
+                let $buffer = self;
+                $output
+            }
+        }
+    )* };
+}
+
+results! {
+    &'a mut [T], [], |data| data.into();
+    &'a mut Vec<T>, [], |data| data.as_mut_slice().into();
+    &'a mut [T; N], [const N: usize], |data| data.as_mut_slice().into();
+    &'a mut Buffer<T>, [], |data| data.view();
+    &'a Buffer<T>, [], |data| data.view();
+    Part<'a, T>, [], |data| data.buffer.view_of(data.first, data.len);
+}
