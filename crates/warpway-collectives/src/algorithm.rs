@@ -45,21 +45,9 @@ impl Algorithm {
             return Err(refused(format!("the task is {}", task.function)));
         }
         (self.fits)(task).map_err(|why| refused(why.into()))?;
-        let mut plan = (self.build)(task).map_err(|error| refused(error.to_string()))?;
-        trim(&mut plan, task);
+        let plan = (self.build)(task).map_err(|error| refused(error.to_string()))?;
         let options = Options { catalogue: true, root: task.root, ..Options::default() };
         VerifiedPlan::new(plan, &options).map_err(|error| refused(error.to_string()))
-    }
-}
-
-/// Takes the buffers away that the function does not give to a rank, so that calls need not bring them: all inputs of a
-/// broadcast or scatter but the root's, and all outputs of a reduce or gather. A plan that uses them is rejected.
-fn trim(plan: &mut Plan, task: &Task) {
-    let others = (0..).zip(&mut plan.ranks).filter(|(rank, _)| *rank != task.root);
-    match task.function {
-        Function::Broadcast | Function::Scatter => others.for_each(|(_, own)| own.input_chunks = 0),
-        Function::Reduce | Function::Gather => others.for_each(|(_, own)| own.output_chunks = 0),
-        _ => {}
     }
 }
 

@@ -226,7 +226,7 @@ impl Communicator {
 
     /// [`all_gather`](Self::all_gather) of `counts[r]` elements of rank r, zeros included, which all ranks know.
     ///
-    /// ```no_run
+    /// ```
     /// use warpway::{Config, Context, Counts, in_process};
     ///
     /// # fn main() -> warpway::Result<()> {
