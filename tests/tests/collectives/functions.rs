@@ -213,7 +213,7 @@ fn scatter() {
 
 /// Counts of a round: zeros among them, and one of nothing at all.
 fn counts(n: u32, count: u64, salt: u64) -> Vec<u64> {
-    (0..u64::from(n)).map(|rank| if (rank + salt) % 3 == 0 { 0 } else { count + rank }).collect()
+    (0..u64::from(n)).map(|rank| if (rank + salt).is_multiple_of(3) { 0 } else { count + rank }).collect()
 }
 
 /// Where parts begin that lie in reverse order with a gap behind each.
