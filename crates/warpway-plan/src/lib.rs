@@ -44,6 +44,7 @@
 //! | `notation.rs` | the same in words |
 //! | `verify` | whether it is right |
 //! | `layout` | how many bytes a chunk has, and where they lie |
+//! | `simulate` | how long it takes on a machine |
 //! | `repairs.rs` | what an executor adds to a plan that lacks a handshake |
 //! | `builder` | how a program describes it |
 //! | `passes` | what happens to a program before it is a plan |
@@ -61,6 +62,7 @@ mod layout;
 mod notation;
 mod passes;
 mod repairs;
+pub mod simulate;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod topology;

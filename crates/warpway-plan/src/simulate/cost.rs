@@ -1,0 +1,210 @@
+//! How long a move takes by itself, and what it takes of memory and cores.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::caches::{Caches, Place};
+use super::flows::ResourceId;
+use super::hosts::Hosts;
+use super::machine::{Machine, MemoryLevel};
+use super::program::{Kind, Move, Operand, Program};
+use crate::data_type::DataType;
+use crate::ir::{BufferKind, Form};
+
+/// What a transfer asks for: see `flows.rs`.
+#[derive(Debug)]
+pub(super) struct Price {
+    /// Bytes.
+    pub(super) amount: f64,
+    /// Bytes per nanosecond, at most.
+    pub(super) limit: f64,
+    pub(super) uses: Vec<(ResourceId, f64)>,
+}
+
+/// See the module's page.
+pub(super) struct Cost<'a> {
+    machine: &'a Machine,
+    fold_rate: f64,
+    /// By block.
+    levels: Vec<MemoryLevel>,
+    ranks: Vec<u32>,
+    double_scratch: bool,
+    /// Rates depend on who holds what.
+    tracks: bool,
+}
+
+impl Move {
+    /// Bytes of data of one item, within a slice.
+    pub(super) fn bytes(&self, slice: Option<(u64, u64)>) -> u64 {
+        self.stretches(slice).map(|stretch| stretch.bytes).sum()
+    }
+
+    /// True if some destination holds packets.
+    pub(super) fn writes_packets(&self) -> bool {
+        self.destinations().iter().any(|operand| operand.form == Form::Packets)
+    }
+
+    /// True if some operand holds packets.
+    pub(super) fn touches_packets(&self) -> bool {
+        self.operands.iter().any(|operand| operand.form == Form::Packets)
+    }
+
+    /// Bytes that a proxy sends: packets take twice their data.
+    pub(super) fn wire_bytes(&self, slice: Option<(u64, u64)>) -> u64 {
+        match self.destinations().first().map(|operand| operand.form) {
+            Some(Form::Packets) => self.stretches(slice).map(|stretch| 2 * stretch.cover).sum(),
+            _ => self.bytes(slice),
+        }
+    }
+}
+
+impl<'a> Cost<'a> {
+    pub(super) fn new(
+        machine: &'a Machine,
+        program: &Program,
+        hosts: &Hosts,
+        data_type: DataType,
+        double_scratch: bool,
+    ) -> Self {
+        let levels: Vec<MemoryLevel> = program
+            .blocks
+            .iter()
+            .map(|block| {
+                let moves = block.steps.iter().filter_map(|step| match &step.kind {
+                    Kind::Move(work) => Some(work),
+                    _ => None,
+                });
+                hosts.kind(block.rank).level(footprint(moves, double_scratch))
+            })
+            .collect();
+        let tracks = levels.iter().any(|level| level.from_peer != level.copy || level.to_peer != level.copy);
+        Self {
+            machine,
+            fold_rate: machine.fold_rate(data_type),
+            levels,
+            ranks: program.blocks.iter().map(|block| block.rank).collect(),
+            double_scratch,
+            tracks,
+        }
+    }
+
+    /// Of a move by a block in a launch. The caches change as the move changes them.
+    pub(super) fn of_move(
+        &self,
+        caches: &mut Caches,
+        hosts: &Hosts,
+        (block, round): (usize, u32),
+        work: &Move,
+        slice: Option<(u64, u64)>,
+    ) -> Price {
+        let (rank, level) = (self.ranks[block], self.levels[block]);
+        let costs = &self.machine.costs;
+        let (bytes, cover) = work
+            .stretches(slice)
+            .fold((0, 0), |(bytes, cover), stretch| (bytes + stretch.bytes, cover + stretch.cover));
+        let (bytes, cover) = (bytes as f64, cover as f64);
+        if work.awaits {
+            let time = bytes / costs.packet_read;
+            return Price { amount: time, limit: 1.0, uses: Vec::new() };
+        }
+        let count = |operands: &[Operand], form| {
+            operands.iter().filter(|operand| operand.form == form).count() as f64
+        };
+        let (raw_in, packets_in) = (count(work.sources(), Form::Raw), count(work.sources(), Form::Packets));
+        let (raw_out, packets_out) =
+            (count(work.destinations(), Form::Raw), count(work.destinations(), Form::Packets));
+        // A copy reads a byte and writes one; folds and further destinations count what they read and write.
+        let passes = match (work.folds, raw_in, raw_out) {
+            (true, ..) => raw_in + raw_out,
+            (false, 0.0, _) => raw_out,
+            (false, _, 0.0) => raw_in,
+            // Every destination is copied to by itself.
+            (false, ..) => 2.0 * raw_out,
+        };
+        let memory = bytes * passes / 2.0;
+        let arithmetic =
+            if work.folds { bytes * (raw_in + packets_in - 1.0).max(0.0) / self.fold_rate } else { 0.0 };
+        let foreign = match self.tracks {
+            true => self.foreign(caches, (block, round), work, slice, level),
+            false => 0.0,
+        };
+        let packets = cover * packets_in / costs.packet_read + cover * packets_out / costs.packet_write;
+        let time = (memory / level.copy).max(arithmetic) + foreign + packets;
+        let traffic = memory + (packets_in + packets_out) * cover;
+        let amount = bytes.max(1.0);
+        let (memory_of_host, cores) = hosts.shared(rank);
+        // While it runs alone, a transfer takes one core, and of the memory what its bytes take of all cores' rate.
+        let mut uses = vec![(memory_of_host, traffic / level.all_cores / amount), (cores, time / amount)];
+        self.links(hosts, rank, work, bytes / amount, &mut uses);
+        Price { amount, limit: if time > 0.0 { amount / time } else { f64::INFINITY }, uses }
+    }
+
+    /// What crosses the links of ranks within their host.
+    fn links(&self, hosts: &Hosts, rank: u32, work: &Move, share: f64, uses: &mut Vec<(ResourceId, f64)>) {
+        let mut add =
+            |resource: ResourceId, bytes: f64| match uses.iter_mut().find(|(other, _)| *other == resource) {
+                Some((_, sum)) => *sum += bytes,
+                None => uses.push((resource, bytes)),
+            };
+        for (number, operand) in work.operands.iter().enumerate().filter(|(_, operand)| operand.rank != rank)
+        {
+            let bytes = if operand.form == Form::Packets { 2.0 * share } else { share };
+            let is_read = number < work.n_sources;
+            let (from, to) = if is_read { (operand.rank, rank) } else { (rank, operand.rank) };
+            for (end, direction) in [(from, 0), (to, 1)] {
+                if let Some(link) = hosts.rank_link(end) {
+                    add(link[direction], bytes);
+                }
+            }
+        }
+    }
+
+    /// The time that raw bytes cost more because they lie in other blocks' caches.
+    fn foreign(
+        &self,
+        caches: &mut Caches,
+        (block, round): (usize, u32),
+        work: &Move,
+        slice: Option<(u64, u64)>,
+        level: MemoryLevel,
+    ) -> f64 {
+        let (mut read, mut written) = (0, 0);
+        for (number, operand) in
+            work.operands.iter().enumerate().filter(|(_, operand)| operand.form == Form::Raw)
+        {
+            let half = self.double_scratch && operand.buffer == BufferKind::Scratch && round % 2 == 1;
+            let place: Place = (operand.rank, operand.buffer, operand.form, half);
+            for stretch in work.stretches(slice) {
+                let start = stretch.offset(number);
+                match number < work.n_sources {
+                    true => read += caches.read(place, start, stretch.bytes, block),
+                    false => written += caches.write(place, start, stretch.bytes, block),
+                }
+            }
+        }
+        let more = |rate: f64| (1.0 / rate - 1.0 / level.copy).max(0.0);
+        read as f64 * more(level.from_peer) + written as f64 * more(level.to_peer)
+    }
+}
+
+/// Distinct bytes that moves touch.
+fn footprint<'m>(moves: impl Iterator<Item = &'m Move>, double_scratch: bool) -> u64 {
+    let mut touched: BTreeMap<Operand, BTreeSet<(u64, u64)>> = BTreeMap::new();
+    for work in moves {
+        for (number, operand) in work.operands.iter().enumerate() {
+            let ranges = touched.entry(*operand).or_default();
+            ranges.extend(work.stretches(None).map(|s| (s.offset(number), s.offset(number) + s.bytes)));
+        }
+    }
+    let mut total = 0u64;
+    for (operand, ranges) in touched {
+        let (mut bytes, mut reached) = (0u64, 0u64);
+        for (start, end) in ranges {
+            bytes += end.saturating_sub(start.max(reached));
+            reached = reached.max(end);
+        }
+        let halves = if double_scratch && operand.buffer == BufferKind::Scratch { 2 } else { 1 };
+        let factor = if operand.form == Form::Packets { 2 } else { 1 };
+        total = total.saturating_add(bytes.saturating_mul(halves * factor));
+    }
+    total
+}
