@@ -44,17 +44,6 @@ pub enum CollectiveError {
         /// What is wrong.
         why: String,
     },
-    /// Input and output share bytes.
-    #[error(
-        "rank {rank}: {function}: input and output overlap; give one buffer for both, as the call in place does, or \
-         two that are apart"
-    )]
-    Overlap {
-        /// This rank.
-        rank: u32,
-        /// What was called.
-        function: &'static str,
-    },
     /// There is no algorithm for the call.
     #[error("rank {rank}: {function}: {why}")]
     NoAlgorithm {
@@ -104,7 +93,6 @@ impl CollectiveError {
             Self::Root { .. } => "collective.root",
             Self::Length { .. } => "collective.length",
             Self::Counts { .. } => "collective.counts",
-            Self::Overlap { .. } => "collective.overlap",
             Self::NoAlgorithm { .. } => "collective.algorithm",
             Self::Settings { .. } => "collective.settings",
             Self::Table { .. } => "collective.table",

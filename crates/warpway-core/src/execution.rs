@@ -23,9 +23,9 @@ pub enum ExecutionError {
         there: String,
     },
     /// The ranks do not launch the same.
-    #[error("launch {sequence}: the {field} differs: {here} on rank {rank}, {there} on rank {peer}")]
+    #[error("step {sequence}: the {field} differs: {here} on rank {rank}, {there} on rank {peer}")]
     Difference {
-        /// Number of the launch on this communicator, from 1.
+        /// Number of the step on this communicator, from 1: launches and set-ups of plans are counted together.
         sequence: u64,
         /// The first field that differs.
         field: &'static str,

@@ -6,5 +6,6 @@
     reason = "a test ends where something is wrong"
 )]
 
+mod errors;
 mod functions;
 mod oracle;

@@ -74,7 +74,7 @@ fn differs(plan: &Plan, other: &Call, field: &str, texts: [&str; 2]) {
         else {
             panic!("{}, rank {rank}: {error:?}", plan.name)
         };
-        assert_eq!((*sequence, *named, *own), (2, field, rank), "{}: {error:?}", plan.name);
+        assert_eq!((*sequence, *named, *own), (3, field, rank), "{}: {error:?}", plan.name);
         match rank {
             1 => assert_eq!([here.as_str(), there.as_str()], [texts[1], texts[0]]),
             _ => {

@@ -166,6 +166,15 @@ impl Control {
         Ok(())
     }
 
+    /// True if this rank can tell `rank` of its steps.
+    pub(super) fn reaches(&self, rank: u32) -> bool {
+        match self.there.get(rank as usize) {
+            Some(There::Mapped(..)) => true,
+            Some(There::Far(corner)) => corner.is_connected(),
+            None => false,
+        }
+    }
+
     /// Tells `peers` that this rank's launch has ended.
     ///
     /// # Errors

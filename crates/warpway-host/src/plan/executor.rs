@@ -17,6 +17,7 @@ use super::TAG;
 use super::control::Control;
 use super::hosts::Hosts;
 use super::identity::{Announced, Identity};
+use super::meeting::meet;
 use super::prepared::{Known, PreparedPlan};
 use super::roles::Roles;
 use super::rows::RowInboxes;
@@ -83,7 +84,7 @@ pub(super) struct Shared {
     pub(super) config: ExecutorConfig,
     pub(super) hosts: Hosts,
     pub(super) control: Control,
-    /// Number of the last launch; held while one runs.
+    /// Number of the last step, launch or set-up; held while one is under way.
     pub(super) launches: Mutex<u64>,
     /// Used while `launches` is held.
     pub(super) stages: Mutex<Stages>,
@@ -168,7 +169,7 @@ impl PlanExecutor {
     fn set_up(&self, plan: &Plan, contract: Contract, options: PrepareOptions) -> Result<PreparedPlan> {
         let shared = &self.0;
         // Set-up and launches are in one order on all ranks.
-        let _order = lock(&shared.launches);
+        let mut order = lock(&shared.launches);
         let deadline = shared.config.setup_timeout.start();
         let refused = |why: LayoutError| {
             Error::from(ExecutionError::Refused { plan: plan.name.clone(), why: why.to_string() })
@@ -190,6 +191,8 @@ impl PlanExecutor {
         let objects = shared
             .check(plan, &contract)
             .and_then(|()| Ok((geometry?, BlockObjects::new(plan, shared.comm.rank())?)));
+        *order += 1;
+        meet(shared, *order, plan, &identity).inspect_err(|error| shared.fail(error))?;
         shared.agree(plan, &identity, objects.is_err(), deadline)?;
         let (geometry, objects) = objects?;
         let plan = Arc::new(plan.clone());

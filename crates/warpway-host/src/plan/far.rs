@@ -35,6 +35,11 @@ impl FarCorner {
         let _ = self.connection.set(connection.clone());
     }
 
+    /// True if there is a way to tell.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connection.get().is_some()
+    }
+
     /// Tells of a launch. The peer is woken when the whole record is there.
     pub(super) fn announce(&self, sequence: u64, record: &Words) -> Result<()> {
         let mut slots = lock(&self.slots);

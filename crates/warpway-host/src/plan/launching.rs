@@ -17,7 +17,7 @@ use super::kept::{Kept, Slots};
 use super::launch_bases::{Bases, Place};
 use super::prepared::{Prepared, Ready};
 use super::program::{BaseKey, Program};
-use super::record::{BufferRecord, LaunchRecord};
+use super::record::{BufferRecord, LaunchRecord, Step};
 use super::request::{BufferView, PlanLaunch};
 use super::roles::Roles;
 use super::rows::{RowMemory, digest};
@@ -146,6 +146,7 @@ impl Prepared {
             place: publication.as_ref().map(|publication| (publication.slot(), view.offset)),
         };
         LaunchRecord {
+            step: Step::Launch,
             collective: self.plan.collective,
             identity: self.identity.plan,
             chunk_bytes: 0,

@@ -2,7 +2,7 @@
 //!
 //! | file | question it answers |
 //! |---|---|
-//! | `executor.rs`, `identity.rs` | do all ranks set up the same plan |
+//! | `executor.rs`, `identity.rs`, `meeting.rs` | do all ranks set up a plan, and the same one |
 //! | `setup.rs`, `roles.rs` | which channels, barriers and peers it needs |
 //! | `prepared.rs`, `request.rs`, `ready.rs`, `launching.rs` | what happens at a launch, in order |
 //! | `hosts.rs` | which ranks share memory, and what a plan may not do where they do not |
@@ -35,6 +35,7 @@ mod identity;
 mod kept;
 mod launch_bases;
 mod launching;
+mod meeting;
 mod prepared;
 mod program;
 mod ready;

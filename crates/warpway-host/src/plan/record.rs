@@ -13,9 +13,22 @@ const FINGERPRINT: std::ops::Range<usize> = 0..11;
 /// The one that differs by reader.
 const EXTENTS: usize = 24;
 
+/// What a record tells of. Ranks do the same steps in the same order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A plan is launched.
+    Launch,
+    /// A plan is set up.
+    SetUp,
+}
+
+/// Of a step in the word that has the collective.
+const SET_UP: u64 = 1 << 32;
+
 /// See the module's page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LaunchRecord {
+    pub(super) step: Step,
     pub(super) collective: Collective,
     pub(super) identity: [u8; 32],
     /// Bytes of a chunk, and of a block where they do not divide evenly.
@@ -62,12 +75,21 @@ impl LaunchRecord {
         };
         let op = |op: Option<ReduceOp>| op.map_or_else(|| "none".to_owned(), |op| op.to_string());
         let sizes = |record: &Self| (record.chunk_bytes, record.block_bytes);
-        differ(self.collective, there.collective, "operation", |c| c.to_string())
+        // A step of another kind has no sizes to compare.
+        let step = |record: &Self| match record.step {
+            Step::Launch => format!("launch of {} with {}", record.collective, size(record)),
+            Step::SetUp => format!("set-up of a plan for {}", record.collective),
+        };
+        // Chunks of different plans tell nothing of counts; the plans may differ because the counts do.
+        let plan = |record: &Self| format!("{} with {}", hexadecimal(&record.identity), size(record));
+        (self.step != there.step)
+            .then(|| ("step", step(self), step(there)))
+            .or_else(|| differ(self.collective, there.collective, "operation", |c| c.to_string()))
             // Types first: equal counts of unequal types give unequal sizes.
             .or_else(|| differ(self.data_type, there.data_type, "data type", |t| t.to_string()))
-            .or_else(|| (sizes(self) != sizes(there)).then(|| ("count", size(self), size(there))))
             .or_else(|| differ(self.reduce_op, there.reduce_op, "reduce operation", op))
-            .or_else(|| differ(self.identity, there.identity, "plan", |identity| hexadecimal(&identity)))
+            .or_else(|| (self.identity != there.identity).then(|| ("plan", plan(self), plan(there))))
+            .or_else(|| (sizes(self) != sizes(there)).then(|| ("count", size(self), size(there))))
             .or_else(|| {
                 differ(self.packet_payload, there.packet_payload, "packet type", |payload| match payload {
                     8 => "LL16".to_owned(),
@@ -87,6 +109,9 @@ impl LaunchRecord {
         let collective = Collective::NAMED.iter().position(|(value, _)| *value == self.collective);
         words[0] = self.areas;
         words[1] = collective.map_or(u64::MAX, |at| at as u64);
+        if self.step == Step::SetUp {
+            words[1] |= SET_UP;
+        }
         words[2] = self.chunk_bytes;
         words[3] = self.block_bytes;
         words[4] = u64::from(self.data_type.number());
@@ -128,7 +153,8 @@ impl LaunchRecord {
             Some(at) => Some(ReduceOp::NAMED.get(usize::try_from(at).ok()?)?.0),
         };
         Some(Self {
-            collective: Collective::NAMED.get(usize::try_from(words[1]).ok()?)?.0,
+            step: if words[1] & SET_UP == 0 { Step::Launch } else { Step::SetUp },
+            collective: Collective::NAMED.get(usize::try_from(words[1] & !SET_UP).ok()?)?.0,
             identity,
             chunk_bytes: words[2],
             block_bytes: words[3],
@@ -187,6 +213,7 @@ mod tests {
         let identity = std::array::from_fn(|at| at as u8 * 7 + 1);
         let place = Some((SlotId { slot: 3, generation: 9 }, 64));
         LaunchRecord {
+            step: Step::Launch,
             collective: Collective::AllToAll,
             identity,
             chunk_bytes: 32,
@@ -207,6 +234,8 @@ mod tests {
         assert_eq!(LaunchRecord::from_words(&record().to_words()), Some(record()));
         let none = LaunchRecord { reduce_op: None, rows: None, ..record() };
         assert_eq!(LaunchRecord::from_words(&none.to_words()), Some(none));
+        let set_up = LaunchRecord { step: Step::SetUp, ..record() };
+        assert_eq!(LaunchRecord::from_words(&set_up.to_words()), Some(set_up));
         assert_eq!(LaunchRecord::from_words(&[u64::MAX; WORDS]), None);
     }
 
@@ -221,6 +250,7 @@ mod tests {
             LaunchRecord { extents: 1, ..here },
             LaunchRecord { areas: 1, ..here },
             LaunchRecord { collective: Collective::AllReduce, ..here },
+            LaunchRecord { step: Step::SetUp, ..here },
             LaunchRecord { identity: [0; 32], ..here },
             LaunchRecord {
                 identity: std::array::from_fn(|at| here.identity[at] ^ u8::from(at == 31)),

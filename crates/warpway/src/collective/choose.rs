@@ -29,6 +29,27 @@ pub(crate) struct Collectives {
     room: u32,
     selector: Mutex<Selector>,
     kept: Mutex<Vec<Arc<Kept>>>,
+    /// What has been set up: calls with different types and sizes may share a plan.
+    prepared: Mutex<Vec<(Origin, PreparedPlan)>>,
+}
+
+/// Where a plan comes from.
+#[derive(Debug, Clone)]
+enum Origin {
+    Catalogue(&'static Algorithm, Task),
+    Registered(Arc<Registered>),
+}
+
+impl PartialEq for Origin {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Catalogue(one, task), Self::Catalogue(two, other)) => {
+                one.name == two.name && task == other
+            }
+            (Self::Registered(one), Self::Registered(two)) => Arc::ptr_eq(one, two),
+            _ => false,
+        }
+    }
 }
 
 /// A plan that is set up, and the calls that take it.
@@ -95,7 +116,8 @@ impl Collectives {
             })?;
             selector = selector.with_overrides("WARPWAY_ALGORITHM", overrides);
         }
-        Ok(Self { place, world, room, selector: Mutex::new(selector), kept: Mutex::default() })
+        let (selector, kept, prepared) = (Mutex::new(selector), Mutex::default(), Mutex::default());
+        Ok(Self { place, world, room, selector, kept, prepared })
     }
 
     /// Carries a call out.
@@ -155,18 +177,33 @@ impl Collectives {
         let request = self.request(call, message);
         let choice = lock(&self.selector).choose(&request).map_err(|why| self.no_choice(call, &why))?;
         let Choice { taken, blocks, min_bytes, max_bytes, .. } = choice;
-        let plan = match &taken {
-            Taken::Catalogue(algorithm) => {
-                let task = request.task.with_blocks(blocks);
-                let proven = comm.context().proofs().prove(algorithm, &task);
-                comm.prepare(&*proven.map_err(|refused| self.refused(call, refused.to_string()))?)?
-            }
-            Taken::Registered(registered) => comm.prepare(&registered.plan)?,
+        let origin = match taken {
+            Taken::Catalogue(algorithm) => Origin::Catalogue(algorithm, request.task.with_blocks(blocks)),
+            Taken::Registered(registered) => Origin::Registered(registered),
         };
+        let plan = self.prepare(comm, call, origin)?;
         let algorithm = call.algorithm.map(Box::from);
         let kept = Arc::new(Kept { key, min_bytes, max_bytes, algorithm, plan });
         lock(&self.kept).insert(0, Arc::clone(&kept));
         Ok(kept)
+    }
+
+    /// The plan, set up now or earlier.
+    fn prepare(&self, comm: &Communicator, call: &Call<'_>, origin: Origin) -> Result<PreparedPlan> {
+        let found =
+            lock(&self.prepared).iter().find(|(other, _)| *other == origin).map(|(_, plan)| plan.clone());
+        if let Some(plan) = found {
+            return Ok(plan);
+        }
+        let plan = match &origin {
+            Origin::Catalogue(algorithm, task) => {
+                let proven = comm.context().proofs().prove(algorithm, task);
+                comm.prepare(&*proven.map_err(|refused| self.refused(call, refused.to_string()))?)?
+            }
+            Origin::Registered(registered) => comm.prepare(&registered.plan)?,
+        };
+        lock(&self.prepared).push((origin, plan.clone()));
+        Ok(plan)
     }
 
     fn request<'a>(&self, call: &Call<'a>, message: &Message<'_>) -> Request<'a> {
