@@ -18,6 +18,7 @@ use crate::gpu::GpuError;
 use crate::health::Failure;
 use crate::launch::LaunchError;
 use crate::memory::MemoryError;
+use crate::point_to_point::PointToPointError;
 use crate::proxy::ProxyError;
 use crate::trace::DumpError;
 use crate::wait::{GaveUp, WaitError};
@@ -144,6 +145,9 @@ pub enum Error {
     /// Plans.
     #[error(transparent)]
     Execution(#[from] ExecutionError),
+    /// Sends and receives.
+    #[error(transparent)]
+    PointToPoint(#[from] PointToPointError),
     /// FIFO and proxy service.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
@@ -188,6 +192,7 @@ impl Error {
             Self::Launch(e) => e.code(),
             Self::Collective(e) => e.code(),
             Self::Execution(e) => e.code(),
+            Self::PointToPoint(e) => e.code(),
             Self::Proxy(e) => e.code(),
             Self::Wait(e) => e.code(),
             Self::Trace(e) => e.code(),
@@ -211,6 +216,7 @@ impl Error {
             Self::Launch(e) => e.id(),
             Self::Collective(e) => e.id(),
             Self::Execution(e) => e.id(),
+            Self::PointToPoint(e) => e.id(),
             Self::Proxy(e) => e.id(),
             Self::Wait(e) => e.id(),
             Self::Trace(e) => e.id(),
@@ -232,6 +238,7 @@ impl Error {
             Self::Channel(e) => e.peer(),
             Self::Collective(e) => e.peer(),
             Self::Execution(e) => e.peer(),
+            Self::PointToPoint(e) => e.peer(),
             Self::Wait(e) => e.site.peer,
             Self::Gpu(e) => e.peer(),
             Self::Failed(f) => f.culprit,

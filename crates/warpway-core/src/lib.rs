@@ -21,6 +21,7 @@ pub mod gpu;
 pub mod health;
 pub mod launch;
 pub mod memory;
+pub mod point_to_point;
 pub mod proxy;
 pub mod semaphore;
 mod sync;

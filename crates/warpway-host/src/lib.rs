@@ -39,6 +39,7 @@ mod numeric;
 mod packet;
 mod packet_channel;
 mod plan;
+mod point_to_point;
 mod share;
 mod worker;
 
@@ -52,4 +53,5 @@ pub use packet::{Ll8, Ll16, Packet};
 pub use plan::{
     BufferView, ExecutorConfig, PacketFormat, PlanExecutor, PlanLaunch, PrepareOptions, PreparedPlan,
 };
+pub use point_to_point::{Direction, ElementType, Message, PointToPoint, PointToPointConfig};
 pub use share::Share;

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use warpway_core::memory::RegisteredMemory;
-use warpway_host::HostBuffer;
+use warpway_host::{BufferView, HostBuffer};
 
 /// Typed memory and its registration. Cheap to clone. Elements are copied in and out
 /// ([`HostBuffer::read`], [`HostBuffer::write`]): peers may change them at any time.
@@ -36,6 +36,35 @@ impl<T> Buffer<T> {
     /// The registration, for channels and peers.
     pub fn memory(&self) -> &RegisteredMemory {
         &self.memory
+    }
+}
+
+impl<T> Buffer<T> {
+    /// `len` elements from element `first` on, for calls that take a buffer; checked by them.
+    pub fn part(&self, first: u64, len: u64) -> Part<'_, T> {
+        Part { buffer: self, first, len }
+    }
+}
+
+/// Some elements of a [`Buffer`], see [`Buffer::part`].
+#[derive(Debug)]
+pub struct Part<'a, T> {
+    buffer: &'a Buffer<T>,
+    first: u64,
+    len: u64,
+}
+
+impl<T> Clone for Part<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Part<'_, T> {}
+
+impl<'a, T> From<Part<'a, T>> for BufferView<'a> {
+    fn from(part: Part<'a, T>) -> Self {
+        part.buffer.view_of(part.first, part.len)
     }
 }
 

@@ -14,7 +14,7 @@ use warpway_core::trace::{DumpConfig, DumpIdentity, DumpService, DumpSource, Fli
 use warpway_core::transport::{Transport, TransportFlags};
 use warpway_core::{Deadline, Error, Result, Timeout, Unavailable};
 use warpway_cuda::{CudaEngine, Gpu};
-use warpway_host::{Block, BlockChannel, BlockSemaphore, HostBuffer, Launcher, PlanExecutor};
+use warpway_host::{Block, BlockChannel, BlockSemaphore, HostBuffer, Launcher, PlanExecutor, PointToPoint};
 
 use crate::barrier::Barrier;
 use crate::buffer::Buffer;
@@ -36,6 +36,7 @@ struct Inner {
     dumps: DumpService,
     collectives: OnceLock<Collectives>,
     executor: OnceLock<PlanExecutor>,
+    point_to_point: OnceLock<PointToPoint>,
     gpu: Mutex<Option<Gpu>>,
     launcher: Launcher,
     core: Core,
@@ -78,6 +79,7 @@ impl Communicator {
             dumps,
             collectives: OnceLock::new(),
             executor: OnceLock::new(),
+            point_to_point: OnceLock::new(),
             gpu: Mutex::default(),
             launcher,
             core,
@@ -345,6 +347,11 @@ impl Communicator {
         }
         let made = Collectives::new(self)?;
         Ok(self.0.collectives.get_or_init(|| made))
+    }
+
+    /// What sends and receives, made by `make` if there is nothing yet.
+    pub(crate) fn point_to_point_or_else(&self, make: impl FnOnce() -> PointToPoint) -> &PointToPoint {
+        self.0.point_to_point.get_or_init(make)
     }
 
     /// Limit of waits inside kernels.

@@ -45,15 +45,17 @@ mod in_process;
 mod logging;
 mod peer;
 mod plans;
+mod point_to_point;
 
 pub use barrier::Barrier;
-pub use buffer::Buffer;
-pub use collective::{Call, Counts, Number, Part, ReceiveBuffer, SendBuffer};
+pub use buffer::{Buffer, Part};
+pub use collective::{Call, Counts, Number, ReceiveBuffer, SendBuffer};
 pub use communicator::Communicator;
 pub use context::Context;
 pub use in_process::{in_process, in_process_with};
 pub use logging::log_subscriber;
 pub use peer::Peer;
+pub use point_to_point::{Group, Incoming, Outgoing};
 
 pub use half::{bf16, f16};
 pub use warpway_collectives as collectives;
@@ -72,7 +74,7 @@ pub use warpway_cuda as cuda;
 pub use warpway_cuda::jit::Program;
 pub use warpway_cuda::{Gpu, GpuBuffer, GpuGraph, LaunchShape, Plain, Stream};
 pub use warpway_host::{
-    Block, BlockChannel, BlockSemaphore, BufferView, HostBuffer, Ll8, Ll16, PacketFormat, PlanLaunch,
+    Block, BlockChannel, BlockSemaphore, BufferView, ElementType, HostBuffer, Ll8, Ll16, PacketFormat, PlanLaunch,
     PrepareOptions, PreparedPlan, Share,
 };
 pub use warpway_plan as plan;

@@ -82,6 +82,12 @@ operations! {
     GridBarrier = "grid_barrier",
     /// A kernel, from launch until its blocks have ended.
     Launch = "launch",
+    /// Sending to a rank.
+    Send = "send",
+    /// Receiving from a rank.
+    Recv = "recv",
+    /// Sends and receives that progress together.
+    Group = "group",
 }
 
 impl Display for Operation {
@@ -152,7 +158,7 @@ mod tests {
             assert_eq!(json, format!("\"{operation}\""));
             assert_eq!(serde_json::from_str::<Operation>(&json).unwrap(), *operation);
         }
-        assert_eq!(Operation::ALL.last(), Some(&Operation::Launch));
+        assert_eq!(Operation::ALL.last(), Some(&Operation::Group));
         assert_eq!(Operation::BootstrapAllGather.to_string(), "bootstrap_all_gather");
     }
 }

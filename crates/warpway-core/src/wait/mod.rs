@@ -86,6 +86,7 @@ fn place_text(site: &WaitSite) -> String {
         Operation::FifoPush | Operation::FifoSync => format!("(position {sequence})"),
         Operation::GridBarrier => format!("(round {sequence})"),
         Operation::Launch => format!("(launch {sequence})"),
+        Operation::Send | Operation::Recv => format!("(message {sequence}, in bytes)"),
         // Exchanges: a tag is a number of 32 bits.
         Operation::SendMemory | Operation::RecvMemory | Operation::Connect | Operation::BuildSemaphore => {
             format!("with tag {object} (exchange {sequence})")

@@ -43,14 +43,14 @@ impl Kept {
 
 /// Slots in which buffers of this rank were published to all who use them; the last one used comes last.
 #[derive(Debug, Default)]
-pub(super) struct Slots(Vec<(u64, SlotId)>);
+pub(crate) struct Slots(Vec<(u64, SlotId)>);
 
 impl Slots {
     /// Makes a buffer known to `users`, the same ones in every call.
     ///
     /// # Errors
     /// Those of [`Communicator::publish_to`].
-    pub(super) fn publish(
+    pub(crate) fn publish(
         &mut self,
         comm: &Communicator,
         memory: &RegisteredMemory,
@@ -76,14 +76,14 @@ impl Slots {
 
 /// Buffers of peers, by owner and slot.
 #[derive(Debug, Default)]
-pub(super) struct Imports(Vec<((u32, SlotId), WeakMemory)>);
+pub(crate) struct Imports(Vec<((u32, SlotId), WeakMemory)>);
 
 impl Imports {
     /// The buffer that `owner` has published as `slot`.
     ///
     /// # Errors
     /// Those of [`Communicator::published`].
-    pub(super) fn find(
+    pub(crate) fn find(
         &mut self,
         comm: &Communicator,
         owner: u32,

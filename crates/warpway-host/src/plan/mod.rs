@@ -50,6 +50,8 @@ mod stage;
 mod transfer;
 mod waiting;
 
+pub(crate) use kept::{Imports, Slots};
+
 pub use executor::{ExecutorConfig, PlanExecutor, PrepareOptions};
 pub use prepared::PreparedPlan;
 pub use request::{BufferView, PacketFormat, PlanLaunch};

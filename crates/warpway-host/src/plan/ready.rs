@@ -159,7 +159,7 @@ impl Prepared {
         let buffers =
             [("input", input, input_users, input_uses), ("output", output, output_users, output_uses)];
         for (name, view, users, uses) in buffers {
-            if !view.check()? {
+            if !view.check("plan launch")? {
                 return Err(self.usage(format!("the {name} has {} bytes and no memory", view.bytes)));
             }
             let (Some(memory), Some(user)) = (view.memory(), users.first()) else { continue };

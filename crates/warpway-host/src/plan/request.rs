@@ -48,8 +48,8 @@ impl<'a> PlanLaunch<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BufferView<'a> {
     source: Source<'a>,
-    pub(super) offset: u64,
-    pub(super) bytes: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -89,7 +89,7 @@ impl<'a> BufferView<'a> {
         self.bytes
     }
 
-    pub(super) fn memory(&self) -> Option<&'a RegisteredMemory> {
+    pub(crate) fn memory(&self) -> Option<&'a RegisteredMemory> {
         match self.source {
             Source::Memory(memory) => Some(memory),
             Source::None | Source::Slice { .. } => None,
@@ -97,7 +97,7 @@ impl<'a> BufferView<'a> {
     }
 
     /// The first byte, if it is plain memory. Mapped for the view's bytes, once they have been checked.
-    pub(super) fn slice(&self) -> Option<NonNull<u8>> {
+    pub(crate) fn slice(&self) -> Option<NonNull<u8>> {
         match self.source {
             // Wrapping: whether the offset is inside is known only when it has been checked.
             Source::Slice { first, .. } => NonNull::new(first.as_ptr().wrapping_add(self.offset as usize)),
@@ -106,12 +106,12 @@ impl<'a> BufferView<'a> {
     }
 
     /// True for slices that may only be read.
-    pub(super) fn is_read_only(&self) -> bool {
+    pub(crate) fn is_read_only(&self) -> bool {
         matches!(self.source, Source::Slice { writable: false, .. })
     }
 
     /// First byte in this process; `None` if there is none.
-    pub(super) fn address(&self) -> Option<u64> {
+    pub(crate) fn address(&self) -> Option<u64> {
         match self.source {
             Source::Memory(memory) => (memory.data()?.as_ptr() as u64).checked_add(self.offset),
             Source::Slice { first, .. } => (first.as_ptr() as u64).checked_add(self.offset),
@@ -120,14 +120,14 @@ impl<'a> BufferView<'a> {
     }
 
     /// True if there is memory for every byte.
-    pub(super) fn check(&self) -> Result<bool, MemoryError> {
+    pub(crate) fn check(&self, operation: &'static str) -> Result<bool, MemoryError> {
         let (offset, size) = (self.offset, self.bytes);
         match self.source {
             _ if size == 0 => {}
-            Source::Memory(memory) => memory.check_range("plan launch", offset, size)?,
+            Source::Memory(memory) => memory.check_range(operation, offset, size)?,
             Source::Slice { bytes: limit, .. } => {
                 if offset.checked_add(size).is_none_or(|end| end > limit) {
-                    return Err(MemoryError::OutOfBounds { operation: "plan launch", offset, size, limit });
+                    return Err(MemoryError::OutOfBounds { operation, offset, size, limit });
                 }
             }
             Source::None => return Ok(false),

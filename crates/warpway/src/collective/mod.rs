@@ -18,7 +18,7 @@ mod sizes;
 pub use call::{Call, Counts};
 pub(crate) use choose::{Collectives, Proofs};
 pub use number::Number;
-pub use operand::{Part, ReceiveBuffer, SendBuffer};
+pub use operand::{ReceiveBuffer, SendBuffer};
 
 use warpway_collectives::{Explanation, Registration};
 use warpway_core::Result;

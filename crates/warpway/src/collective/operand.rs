@@ -3,7 +3,7 @@
 use warpway_host::BufferView;
 
 use super::number::Number;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Part};
 
 /// What a collective reads: `&[T]`, `&Vec<T>`, `&[T; N]`, `&Buffer<T>`, [`Part<T>`](Part).
 pub trait SendBuffer<'a> {
@@ -24,21 +24,6 @@ pub trait ReceiveBuffer<'a> {
     fn output(self) -> BufferView<'a>;
 }
 
-/// Some elements of a [`Buffer`], for a collective; made by [`Buffer::part`].
-#[derive(Debug, Clone, Copy)]
-pub struct Part<'a, T> {
-    buffer: &'a Buffer<T>,
-    first: u64,
-    len: u64,
-}
-
-impl<T: Number> Buffer<T> {
-    /// `len` elements from element `first` on; checked by the collective.
-    pub fn part(&self, first: u64, len: u64) -> Part<'_, T> {
-        Part { buffer: self, first, len }
-    }
-}
-
 macro_rules! operands {
     ($($from:ty, [$($constant:tt)*], |$buffer:ident| $input:expr;)*) => { $(
         impl<'a, T: Number, $($constant)*> SendBuffer<'a> for $from {
@@ -57,7 +42,7 @@ operands! {
     &'a Vec<T>, [], |data| data.as_slice().into();
     &'a [T; N], [const N: usize], |data| data.as_slice().into();
     &'a Buffer<T>, [], |data| data.view();
-    Part<'a, T>, [], |data| data.buffer.view_of(data.first, data.len);
+    Part<'a, T>, [], |data| data.into();
 }
 
 macro_rules! results {
@@ -79,5 +64,5 @@ results! {
     &'a mut [T; N], [const N: usize], |data| data.as_mut_slice().into();
     &'a mut Buffer<T>, [], |data| data.view();
     &'a Buffer<T>, [], |data| data.view();
-    Part<'a, T>, [], |data| data.buffer.view_of(data.first, data.len);
+    Part<'a, T>, [], |data| data.into();
 }
