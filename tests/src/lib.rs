@@ -11,12 +11,14 @@
     reason = "a library for tests: what cannot be done ends the test, with its place"
 )]
 
+mod contexts;
 mod job;
 mod leftovers;
 mod pattern;
 mod report;
 pub mod suite;
 
+pub use contexts::{limited, on_hosts};
 pub use job::{End, HANG, Job, Meeting, Settings, in_parallel};
 pub use leftovers::{Leftovers, abstract_names, listeners};
 pub use pattern::byte;

@@ -74,8 +74,8 @@ pub use warpway_cuda as cuda;
 pub use warpway_cuda::jit::Program;
 pub use warpway_cuda::{Gpu, GpuBuffer, GpuGraph, LaunchShape, Plain, Stream};
 pub use warpway_host::{
-    Block, BlockChannel, BlockSemaphore, BufferView, ElementType, HostBuffer, Ll8, Ll16, PacketFormat, PlanLaunch,
-    PrepareOptions, PreparedPlan, Share,
+    Block, BlockChannel, BlockSemaphore, BufferView, ElementType, HostBuffer, Ll8, Ll16, PacketFormat,
+    PlanLaunch, PrepareOptions, PreparedPlan, Share,
 };
 pub use warpway_plan as plan;
 pub use warpway_plan::{DataType, ReduceOp};

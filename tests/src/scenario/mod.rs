@@ -56,6 +56,11 @@ pub(crate) enum Scenario {
         #[arg(long)]
         turns: u64,
     },
+    /// Sends and receives, checked; or groups until something fails
+    Messages {
+        #[arg(long)]
+        endless: bool,
+    },
     /// All that channels and collectives must do
     Suite { way: Way },
     /// All-gather, for about so many milliseconds
@@ -84,6 +89,12 @@ impl Scenario {
             Self::Plans { endless: false } => Ok(suite::plans::algorithms(&join()?)?),
             Self::Plans { endless: true } => traffic::plans(),
             Self::Sequence { turns } => traffic::sequence(turns),
+            Self::Messages { endless: false } => {
+                let comm = join()?;
+                suite::messages(&comm, &suite::MESSAGE_SIZES)?;
+                Ok(suite::random_messages(&comm, 1500, 11)?)
+            }
+            Self::Messages { endless: true } => traffic::messages(),
             Self::Suite { way } => Ok(suite::everything(&join()?, way.transport())?),
             Self::Work { way, milliseconds } => {
                 let comm = join()?;

@@ -5,7 +5,8 @@ use warpway::{
     BlockChannel, Buffer, Communicator, DataType, Peer, RegisteredMemory, Result, Timeout, Transport,
 };
 use warpway_tests::Line;
-use warpway_tests::suite::plans::{self, Message};
+use warpway_tests::suite::plans::Message;
+use warpway_tests::suite::{self, plans};
 
 use super::{is_mapped, join, others};
 
@@ -40,6 +41,18 @@ fn exchange(comm: &Communicator, peers: &[Peer], data: &Buffer<u8>) -> Result<Ve
     }
     let own = comm.rank();
     peers.iter().map(|p| if p.rank() == own { Ok(None) } else { p.recv_memory().map(Some) }).collect()
+}
+
+/// Random groups.
+pub(super) fn messages() -> anyhow::Result<()> {
+    let comm = join()?;
+    for turn in 0.. {
+        if turn == 1 {
+            Line::mark("ready");
+        }
+        suite::random_messages(&comm, 50, turn)?;
+    }
+    Ok(())
 }
 
 /// Launches all algorithms in turn.

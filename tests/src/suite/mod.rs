@@ -5,6 +5,7 @@ mod channels;
 mod collectives;
 mod groups;
 mod link;
+mod messages;
 pub mod plans;
 
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use warpway::{Bootstrap, Communicator, Error, Failure, Result, Transport};
 pub use channels::channels;
 pub use collectives::{all_gather, all_reduce};
 pub use groups::{publications, splits};
+pub use messages::{MESSAGE_SIZES, messages, pairs_only, random_messages};
 
 /// Sizes in bytes that powers of two, cache lines and pages do not fit.
 pub const SIZES: [u64; 6] = [0, 1, 3, 17, 4095, 1_000_003];

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use warpway::plan::verify::VerifiedPlan;
 use warpway::{Communicator, DataType, PreparedPlan, Result, in_process_with};
+use warpway_tests::on_hosts;
 use warpway_tests::suite::plans::{
     ELEMENTS, Message, between_hosts, in_random_order, launch, sized_between_hosts,
 };
 
-use crate::rig::on_hosts;
 use crate::sized;
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -12,7 +12,9 @@ use warpway::{
     BufferView, Communicator, DataType, Error, ErrorCode, PacketFormat, PlanLaunch, Result, in_process,
 };
 
-use crate::rig::{context, limited};
+use warpway_tests::limited;
+
+use crate::rig::context;
 
 /// Runs `launch` on every rank and gives each rank's error. Errors do not end the job by themselves.
 fn errors(n: u32, seconds: u64, launch: impl Fn(&Communicator) -> Result<()> + Sync) -> Vec<Option<Error>> {

@@ -1,38 +1,17 @@
 //! Plans on ranks that are threads.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use warpway::plan::verify::{Options, VerifiedPlan};
 use warpway::plan::{Plan, Repairs};
-use warpway::{Communicator, Config, Context, PreparedPlan, Result, Timeout, in_process};
+use warpway::{Communicator, Context, PreparedPlan, Result, in_process};
+use warpway_tests::limited;
 use warpway_tests::suite::plans::{Message, launch};
 
 /// Limits of a minute: what ends sooner was found out.
 pub(crate) fn context() -> Context {
     limited(Duration::from_secs(60))
-}
-
-pub(crate) fn limited(limit: Duration) -> Context {
-    let mut config = Config::default();
-    config.setup_timeout = Timeout::after(limit);
-    config.device_timeout = Timeout::after(limit);
-    Context::new(config)
-}
-
-/// A context per rank; ranks of different numbers are on different hosts, as far as they can tell.
-pub(crate) fn on_hosts(hosts: &[u32], limit: Duration) -> Vec<Context> {
-    let mut contexts: BTreeMap<u32, Context> = BTreeMap::new();
-    let context = |host: &u32| {
-        let made = contexts.entry(*host).or_insert_with(|| {
-            let mut config = limited(limit).config().clone();
-            config.host_id = format!("host {host}");
-            Context::new(config)
-        });
-        made.clone()
-    };
-    hosts.iter().map(context).collect()
 }
 
 /// A plan of MSCCL++'s repository, if the folder is there.

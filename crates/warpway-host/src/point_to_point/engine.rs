@@ -88,7 +88,7 @@ impl PointToPoint {
     /// Sends or receives one message. A send may return before the peer has received.
     ///
     /// # Errors
-    /// `bootstrap.no_such_peer`, `p2p.alone` for this rank itself, `mem.*` for bytes that are not there: nothing has
+    /// `bootstrap.peer`, `p2p.alone` for this rank itself, `mem.*` for bytes that are not there: nothing has
     /// happened then. Afterwards the communicator has failed: `p2p.mismatch`, a wait that gave up and names the peer, what
     /// the communicator failed of.
     pub fn run_one(&self, message: &Message<'_>) -> Result<()> {
@@ -145,8 +145,7 @@ impl PointToPoint {
         let bytes = checked.iter().fold(0u64, |sum, message| sum.saturating_add(message.bytes));
         let mut state = lock(&self.state);
         let recorder = self.comm.flight_recorder();
-        let request =
-            Request { operation, peer: None, object: messages.len() as u64, bytes, offset: 0 };
+        let request = Request { operation, peer: None, object: messages.len() as u64, bytes, offset: 0 };
         let record = recorder.start(request);
         for (from, to) in own {
             // SAFETY: both ranges have been checked and are as long; a group's receive shares no bytes with another member.
@@ -400,7 +399,9 @@ fn own_messages<'a>(rank: u32, messages: &[Checked<'a>]) -> Result<Vec<(Checked<
     for (message, (from, to)) in (1..).zip(&pairs) {
         if (from.bytes, from.element) != (to.bytes, to.element) {
             let (here, there) = (from.text(), to.text());
-            return Err(PointToPointError::Mismatch { rank, peer: rank, sends: true, message, here, there }.into());
+            return Err(
+                PointToPointError::Mismatch { rank, peer: rank, sends: true, message, here, there }.into()
+            );
         }
     }
     Ok(pairs)

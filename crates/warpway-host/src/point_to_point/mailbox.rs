@@ -24,11 +24,14 @@ impl Mailbox {
     /// # Errors
     /// If the memory has another size, or no address here.
     pub(super) fn new(memory: RegisteredMemory, layout: Layout) -> Result<Self> {
-        let wrong = Error::Internal { place: "mailbox", what: "both ranks of a pair have mailboxes of one size" };
+        let wrong =
+            Error::Internal { place: "mailbox", what: "both ranks of a pair have mailboxes of one size" };
         (memory.size() == layout.bytes()).then_some(()).ok_or(wrong)?;
         let first = memory.pointer("mailbox", 0, layout.bytes())?;
         let aligned = (first.as_ptr() as u64).is_multiple_of(8);
-        aligned.then_some(()).ok_or(Error::Internal { place: "mailbox", what: "mappings begin with pages" })?;
+        aligned
+            .then_some(())
+            .ok_or(Error::Internal { place: "mailbox", what: "mappings begin with pages" })?;
         Ok(Self { first, layout, memory })
     }
 

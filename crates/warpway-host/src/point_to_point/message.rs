@@ -56,7 +56,7 @@ pub(super) struct Checked<'a> {
 
 impl<'a> Message<'a> {
     /// # Errors
-    /// `bootstrap.no_such_peer`; `mem.bounds` for a part outside of its buffer; `mem.device`; `p2p.read_only`.
+    /// `bootstrap.peer`; `mem.bounds` for a part outside of its buffer; `mem.device`; `p2p.read_only`.
     pub(super) fn check(&self, rank: u32, n_ranks: u32) -> Result<Checked<'a>> {
         let Self { direction, peer, data, element } = *self;
         let operation = direction.operation();

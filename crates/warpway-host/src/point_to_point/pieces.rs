@@ -2,8 +2,8 @@
 
 use std::ptr::NonNull;
 
-use warpway_core::channel::ChannelError;
 use warpway_core::Result;
+use warpway_core::channel::ChannelError;
 
 use crate::copy::{copy, overlap};
 

@@ -63,7 +63,12 @@ impl Receiving {
     /// # Errors
     /// `p2p.mismatch`; those of the communicator and the connection.
     #[inline]
-    pub(super) fn step(&mut self, message: &Checked<'_>, pair: &mut Pair, comm: &Communicator) -> Result<Step> {
+    pub(super) fn step(
+        &mut self,
+        message: &Checked<'_>,
+        pair: &mut Pair,
+        comm: &Communicator,
+    ) -> Result<Step> {
         match self {
             Self::New => match pair.peek() {
                 None => Ok(Step::Idle),
@@ -166,7 +171,8 @@ impl Receiving {
             Some((memory, _)) => Some(pair.published.publish(comm, memory, &[pair.peer])?),
             None => None,
         };
-        let place = publication.as_ref().zip(open).map(|(publication, (_, offset))| (publication.slot(), offset));
+        let place =
+            publication.as_ref().zip(open).map(|(publication, (_, offset))| (publication.slot(), offset));
         match place {
             Some((SlotId { slot, generation }, offset)) => {
                 pair.link.tell(ANSWER, &[number, Way::Put as u64, slot, generation, offset])?;
@@ -179,7 +185,15 @@ impl Receiving {
             (true, None) => Self::Streaming(0),
             (false, publication) => {
                 let (slot, offset) = offered(words);
-                Self::Pulling(Pulling { number, slot, offset, source: None, copied: 0, publication, exhausted: false })
+                Self::Pulling(Pulling {
+                    number,
+                    slot,
+                    offset,
+                    source: None,
+                    copied: 0,
+                    publication,
+                    exhausted: false,
+                })
             }
         };
         Ok(Step::Moved)

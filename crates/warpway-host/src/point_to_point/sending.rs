@@ -70,7 +70,12 @@ impl Sending {
     /// # Errors
     /// Those of the communicator and the connection.
     #[inline]
-    pub(super) fn step(&mut self, message: &Checked<'_>, pair: &mut Pair, comm: &Communicator) -> Result<Step> {
+    pub(super) fn step(
+        &mut self,
+        message: &Checked<'_>,
+        pair: &mut Pair,
+        comm: &Communicator,
+    ) -> Result<Step> {
         match self {
             Self::New => self.begin(message, pair, comm),
             Self::Streaming(sent) => {
@@ -218,7 +223,9 @@ impl Sending {
     }
 
     fn put(&mut self, message: &Checked<'_>, pair: &mut Pair) -> Result<Step> {
-        let (Self::Putting(putting), Link::Far(far)) = (&mut *self, &pair.link) else { return Ok(Step::Idle) };
+        let (Self::Putting(putting), Link::Far(far)) = (&mut *self, &pair.link) else {
+            return Ok(Step::Idle);
+        };
         let Some((source, source_offset)) = message.registered else { return Ok(Step::Idle) };
         if far.connection.in_flight()? >= PUTS {
             return Ok(Step::Idle);

@@ -40,7 +40,7 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// `bootstrap.no_such_peer`; `p2p.alone` for this rank itself; `p2p.mismatch`, on both ranks, if the receive is of another
+    /// `bootstrap.peer`; `p2p.alone` for this rank itself; `p2p.mismatch`, on both ranks, if the receive is of another
     /// count or type; a wait that gave up and names the peer.
     pub fn send<'a>(&self, data: impl Into<Outgoing<'a>>, peer: u32) -> Result<()> {
         let Outgoing { view: data, element } = data.into();
@@ -118,7 +118,7 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// That of `fill`: nothing runs then. `bootstrap.no_such_peer`, `p2p.overlap` if members use the same bytes and one
+    /// That of `fill`: nothing runs then. `bootstrap.peer`, `p2p.overlap` if members use the same bytes and one
     /// receives into them, `p2p.alone` if sends to this rank and receives from it are not as many, `mem.bounds`: before
     /// anything has begun. Afterwards those of [`send`](Self::send), and of the collectives.
     pub fn group<'g, R>(&self, fill: impl FnOnce(&mut Group<'g>) -> Result<R>) -> Result<R> {
