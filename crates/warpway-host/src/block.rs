@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use warpway_core::Result;
 use warpway_core::launch::LaunchError;
 use warpway_core::trace::Operation;
 use warpway_core::wait::{EventCount, WaitSite, Waiter};
+use warpway_core::{Result, Timeout};
 
 use crate::launcher::Launch;
 use crate::share::Share;
@@ -51,10 +51,10 @@ impl<'a> Block<'a> {
     pub fn waiter(&self) -> &Waiter {
         &self.launch.waiter
     }
+}
 
-    fn site(&self, operation: Operation, sequence: u64, expected: u64) -> WaitSite {
-        WaitSite { operation, peer: None, object: u64::from(self.index), sequence, expected }
-    }
+fn site(block: u32, operation: Operation, sequence: u64, expected: u64) -> WaitSite {
+    WaitSite { operation, peer: None, object: u64::from(block), sequence, expected }
 }
 
 /// A barrier of all blocks of a launch. One monotonic counter: phase p is complete when it reaches
@@ -92,7 +92,7 @@ impl GridBarrier {
                 arrivals => Err(arrivals),
             }
         };
-        let site = || block.site(Operation::GridBarrier, phase, target);
+        let site = || site(block.index, Operation::GridBarrier, phase, target);
         block.waiter().wait(site, block.launch.timeout, Some(&self.event), arrived)?.map_err(|finished| {
             LaunchError::BarrierLeft {
                 rank: block.waiter().health.rank(),
@@ -129,15 +129,20 @@ impl DeviceSemaphore {
     /// # Errors
     /// [`WaitError`](warpway_core::wait::WaitError) on timeout, abort or failure.
     pub fn acquire(&self, block: &Block<'_>) -> Result<()> {
-        block.waiter().health.check_during("acquire")?;
+        self.acquire_by(block.waiter(), block.launch.timeout, block.index)
+    }
+
+    /// The same for a block that is known by its number only.
+    pub(crate) fn acquire_by(&self, waiter: &Waiter, timeout: Timeout, block: u32) -> Result<()> {
+        waiter.health.check_during("acquire")?;
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         let granted = || {
             // Acquire: pairs with `release`.
             let granted = self.granted.load(Ordering::Acquire);
             if granted > ticket { Ok(()) } else { Err(granted) }
         };
-        let site = || block.site(Operation::Wait, ticket, ticket + 1);
-        Ok(block.waiter().wait(site, block.launch.timeout, Some(&self.event), granted)?)
+        let site = || site(block, Operation::Wait, ticket, ticket + 1);
+        Ok(waiter.wait(site, timeout, Some(&self.event), granted)?)
     }
 
     /// Returns one unit.

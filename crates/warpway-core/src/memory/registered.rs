@@ -111,6 +111,12 @@ enum Side {
 pub struct WeakMemory(Weak<Inner>);
 
 impl WeakMemory {
+    /// True if it is this very registration. Its place is not given to another one while `self` lives.
+    #[inline]
+    pub fn is(&self, memory: &RegisteredMemory) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&memory.0))
+    }
+
     /// The memory, while some clone of it lives.
     pub fn upgrade(&self) -> Option<RegisteredMemory> {
         self.0.upgrade().map(RegisteredMemory)

@@ -5,6 +5,9 @@
 //! that touches it, and both it and the owner know which launch that is. Nobody waits for ranks that still use the old
 //! memory: they keep it mapped, and nobody else looks at it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use warpway_core::communicator::Exchange;
 use warpway_core::fifo::MemoryId;
 use warpway_core::memory::{Access, MemoryError, RegisteredMemory};
@@ -28,14 +31,69 @@ const FLAGS: u64 = u32::MAX as u64;
 pub(super) struct Area {
     /// Of this area among those of the communicator.
     number: u64,
-    form: Form,
     double: bool,
-    /// Launches that have used it.
-    epoch: u64,
+    clock: Arc<AreaClock>,
     /// By rank.
     parts: Vec<Part>,
     /// By rank: it has been sent this rank's memory.
     given: Vec<bool>,
+}
+
+/// What changes from launch to launch, and whether anything else has: what a launch like an earlier one asks without
+/// the area's lock. Only launches use it, and those of an executor follow each other.
+#[derive(Debug)]
+pub(super) struct AreaClock {
+    form: Form,
+    double: bool,
+    /// Launches that have used the area.
+    epoch: AtomicU64,
+    /// How often some part has become a new memory.
+    version: AtomicU64,
+    /// Of the area and its parts.
+    digest: AtomicU64,
+}
+
+impl AreaClock {
+    /// Launches that have used the area.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Unequal if parts have been replaced.
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// A number for which area it is, its epoch and its parts. Ranks with unequal ones must not work together.
+    pub(super) fn digest(&self) -> u64 {
+        add(self.digest.load(Ordering::Relaxed), self.epoch())
+    }
+
+    /// The flag of this launch's packets; never 0, which means "never written".
+    pub(super) fn flag(&self) -> u32 {
+        (self.epoch() % FLAGS) as u32 + 1
+    }
+
+    /// Which half this launch uses.
+    pub(super) fn half(&self) -> u64 {
+        if self.double { self.epoch() % 2 } else { 0 }
+    }
+
+    /// After a launch.
+    pub(super) fn advance(&self) {
+        self.epoch.store(self.epoch() + 1, Ordering::Relaxed);
+    }
+
+    /// True before the first launch whose flags have been used before: memories are taken anew, which are clear.
+    pub(super) fn must_clear(&self) -> bool {
+        let epoch = self.epoch();
+        self.form == Form::Packets && epoch > 0 && epoch.is_multiple_of(FLAGS)
+    }
+}
+
+/// FNV-1a, by words.
+fn add(digest: u64, word: u64) -> u64 {
+    (digest ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +130,28 @@ impl Area {
     /// Of `n` ranks, empty.
     pub(super) fn new(number: u64, form: Form, double: bool, n: u32) -> Self {
         let parts = (0..n).map(|_| Part::default()).collect();
-        Self { number, form, double, epoch: 0, parts, given: vec![false; n as usize] }
+        let zero = || AtomicU64::new(0);
+        let clock = Arc::new(AreaClock { form, double, epoch: zero(), version: zero(), digest: zero() });
+        let area = Self { number, double, clock, parts, given: vec![false; n as usize] };
+        area.note_parts();
+        area
+    }
+
+    /// What a launch asks without this area's lock.
+    pub(super) fn clock(&self) -> &Arc<AreaClock> {
+        &self.clock
+    }
+
+    /// Bytes of one half of the part of `rank`.
+    pub(super) fn half_bytes(&self, rank: u32) -> u64 {
+        self.parts.get(rank as usize).map_or(0, |part| part.bytes)
+    }
+
+    fn note_parts(&self) {
+        let first = add(0xcbf2_9ce4_8422_2325, self.number);
+        let digest =
+            self.parts.iter().fold(first, |digest, part| add(add(digest, part.bytes), part.generation));
+        self.clock.digest.store(digest, Ordering::Relaxed);
     }
 
     /// Makes the parts at least as large as a launch needs, in bytes of one half by rank, and replaces all of them when
@@ -101,25 +180,27 @@ impl Area {
                 need => rounded(need),
             })
             .collect();
-        let clear = self.must_clear();
+        let clear = self.clock.must_clear();
+        let mut replaced = false;
         for ((part, bytes), owner) in self.parts.iter_mut().zip(wanted.ok_or(beyond)?).zip(0..) {
             if bytes > part.bytes || (clear && bytes > 0) {
                 *part = Part { bytes, generation: part.generation + 1, memory: None };
+                replaced = true;
                 if owner == rank {
                     self.given.fill(false);
                 }
             }
         }
+        if replaced {
+            self.clock.version.fetch_add(1, Ordering::Relaxed);
+            self.note_parts();
+        }
         Ok(())
     }
 
-    /// A number for which area it is, its epoch and its parts. Ranks with unequal ones must not work together.
+    /// See [`AreaClock::digest`].
     pub(super) fn digest(&self) -> u64 {
-        // FNV-1a, by words.
-        let add =
-            |digest: u64, word: u64| (digest ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
-        let first = add(add(0xcbf2_9ce4_8422_2325, self.number), self.epoch);
-        self.parts.iter().fold(first, |digest, part| add(add(digest, part.bytes), part.generation))
+        self.clock.digest()
     }
 
     /// Ranks whose memory this one has yet to take over before a launch with these roles.
@@ -169,34 +250,19 @@ impl Area {
 
     /// Where the part of `rank` begins in this launch.
     pub(super) fn place(&mut self, rank: u32, service: Option<&ProxyService>) -> Result<Option<Place>> {
-        let parity = self.epoch % self.halves();
+        let half = self.clock.half();
         let Some(part) = self.parts.get_mut(rank as usize) else { return Ok(None) };
-        let offset = parity * part.bytes;
+        let offset = half * part.bytes;
         let Some(mapped) = &mut part.memory else { return Ok(None) };
         if let (Some(service), None) = (service, &mapped.id) {
             mapped.id = Some(PortId { id: service.add_memory(&mapped.memory)?, service: service.clone() });
         }
         let id = mapped.id.as_ref().map(|id| id.id);
-        Ok(Some(Place { memory: mapped.memory.clone(), offset, id }))
-    }
-
-    /// The flag of this launch's packets; never 0, which means "never written".
-    pub(super) fn flag(&self) -> u32 {
-        (self.epoch % FLAGS) as u32 + 1
-    }
-
-    /// After a launch.
-    pub(super) fn advance(&mut self) {
-        self.epoch += 1;
+        Ok(Some(Place::Memory { memory: mapped.memory.clone(), offset, id }))
     }
 
     fn halves(&self) -> u64 {
         if self.double { 2 } else { 1 }
-    }
-
-    /// True before the first launch whose flags have been used before: memories are taken anew, which are clear.
-    fn must_clear(&self) -> bool {
-        self.form == Form::Packets && self.epoch > 0 && self.epoch.is_multiple_of(FLAGS)
     }
 }
 
@@ -233,19 +299,23 @@ mod tests {
 
     #[test]
     fn flags_are_never_zero_and_begin_anew_with_new_memory() {
-        let at = |form, epoch| Area { epoch, ..Area::new(0, form, true, 3) };
-        let flags = [0, 1, FLAGS - 1, FLAGS, FLAGS + 1].map(|epoch| at(Form::Packets, epoch).flag());
+        let at = |form, epoch| {
+            let area = Area::new(0, form, true, 3);
+            area.clock.epoch.store(epoch, Ordering::Relaxed);
+            area
+        };
+        let flags = [0, 1, FLAGS - 1, FLAGS, FLAGS + 1].map(|epoch| at(Form::Packets, epoch).clock.flag());
         assert_eq!(flags, [1, 2, u32::MAX, 1, 2]);
         for (form, cleared) in [(Form::Packets, 1), (Form::Raw, 0)] {
             let mut area = at(form, FLAGS - 1);
             resize(&mut area, [64, 0, 64]);
             area.given.fill(true);
-            area.advance();
+            area.clock.advance();
             for _ in 0..2 {
                 resize(&mut area, [64, 0, 64]);
                 assert_eq!(sizes(&area), [(64, 1 + cleared), (0, 0), (64, 1 + cleared)]);
                 assert_eq!(area.given, [cleared == 0; 3]);
-                area.advance();
+                area.clock.advance();
             }
         }
     }
@@ -254,7 +324,7 @@ mod tests {
     fn digests_tell_areas_epochs_and_sizes_apart() {
         let digest = |number, epochs, needs| {
             let mut area = Area::new(number, Form::Packets, false, 3);
-            (0..epochs).for_each(|_| area.advance());
+            (0..epochs).for_each(|_| area.clock.advance());
             resize(&mut area, needs);
             area.digest()
         };

@@ -13,7 +13,6 @@ use super::program::{BlockProgram, PortPut, Step};
 use super::setup::{BlockObjects, Channels};
 use super::transfer::{Kernels, Mover, Slice};
 use super::waiting::{Launched, Waiting};
-use crate::block::Block;
 use crate::numeric::Tile;
 
 /// Rounds of a pipeline between two looks at the communicator's health.
@@ -33,8 +32,8 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     /// Runs the program of one block to its end.
-    pub(super) fn block(&self, block: &Block<'_>, program: &BlockProgram) -> Result<()> {
-        let waiting = self.waiting(block.waiter());
+    pub(super) fn block(&self, waiter: &Waiter, program: &BlockProgram) -> Result<()> {
+        let waiting = Waiting { launched: self.launched, waiter, timeout: self.timeout };
         let mut mover = Mover {
             bases: self.bases,
             kernels: self.kernels,
@@ -46,36 +45,35 @@ impl Run<'_> {
             sources: Vec::new(),
         };
         if !program.folds {
-            return self.steps(block, program, &mut mover);
+            return self.steps(program, &mut mover);
         }
         // Launches of a plan follow each other, so the tiles are there unless the last one failed.
         mover.tiles = std::mem::take(&mut *lock(&program.tiles));
         // One more for the result.
         mover.tiles.resize_with(program.packet_sources + 1, || Tile::EMPTY);
-        let result = self.steps(block, program, &mut mover);
+        let result = self.steps(program, &mut mover);
         *lock(&program.tiles) = mover.tiles;
         result
     }
 
-    fn steps(&self, block: &Block<'_>, program: &BlockProgram, mover: &mut Mover<'_>) -> Result<()> {
+    fn steps(&self, program: &BlockProgram, mover: &mut Mover<'_>) -> Result<()> {
         let mut at = 0;
         while let Some(step) = program.steps.get(at) {
             at += 1;
             let Step::Loop { iterations, slice, steps } = step else {
-                self.step(block, mover, step, Slice::ALL).map_err(|e| self.failed(program, at - 1, 0, e))?;
+                self.step(mover, step, Slice::ALL).map_err(|e| self.failed(program, at - 1, 0, e))?;
                 continue;
             };
             let body = at..at + steps;
             for iteration in 0..*iterations {
                 if iteration.is_multiple_of(LOOK) {
                     // Rounds that wait for nobody notice a failure only here.
-                    block.waiter().health.check_during(Operation::Launch)?;
+                    mover.waiting.waiter.health.check_during(Operation::Launch)?;
                 }
                 let window = Slice { start: iteration.saturating_mul(*slice), bytes: *slice };
                 for at in body.clone() {
                     let Some(step) = program.steps.get(at) else { break };
-                    self.step(block, mover, step, window)
-                        .map_err(|e| self.failed(program, at, iteration, e))?;
+                    self.step(mover, step, window).map_err(|e| self.failed(program, at, iteration, e))?;
                 }
             }
             at = body.end;
@@ -83,11 +81,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn waiting<'w>(&'w self, waiter: &'w Waiter) -> Waiting<'w> {
-        Waiting { launched: self.launched, waiter, timeout: self.timeout }
-    }
-
-    fn step(&self, block: &Block<'_>, mover: &mut Mover<'_>, step: &Step, slice: Slice) -> Result<()> {
+    fn step(&self, mover: &mut Mover<'_>, step: &Step, slice: Slice) -> Result<()> {
         match step {
             Step::Move(transfer) => mover.run(transfer, slice),
             Step::Await(transfer) => mover.wait_for_packets(transfer, slice),
@@ -105,7 +99,7 @@ impl Run<'_> {
                 None => Err(dangling("a barrier")),
             },
             Step::Acquire(semaphore) => match self.objects.semaphores.get(*semaphore as usize) {
-                Some(semaphore) => semaphore.acquire(block),
+                Some(semaphore) => semaphore.acquire_by(mover.waiting.waiter, self.timeout, mover.block),
                 None => Err(dangling("a semaphore")),
             },
             Step::Release(semaphore) => match self.objects.semaphores.get(*semaphore as usize) {

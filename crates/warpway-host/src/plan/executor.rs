@@ -1,6 +1,7 @@
 //! The executor of one communicator: what its plans share, and how a plan is set up.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use warpway_core::bootstrap::Bootstrap as _;
@@ -19,6 +20,7 @@ use super::hosts::Hosts;
 use super::identity::{Announced, Identity};
 use super::meeting::meet;
 use super::prepared::{Known, PreparedPlan};
+use super::repeat::Launches;
 use super::roles::Roles;
 use super::rows::RowInboxes;
 use super::scratch::{self, Areas};
@@ -84,12 +86,14 @@ pub(super) struct Shared {
     pub(super) config: ExecutorConfig,
     pub(super) hosts: Hosts,
     pub(super) control: Control,
-    /// Number of the last step, launch or set-up; held while one is under way.
-    pub(super) launches: Mutex<u64>,
+    /// Held while a step, launch or set-up, is under way.
+    pub(super) launches: Mutex<Launches>,
     /// Used while `launches` is held.
     pub(super) stages: Mutex<Stages>,
     /// As well, and while a plan is set up.
     pub(super) areas: Areas,
+    /// Plans set up so far.
+    pub(super) plans: AtomicU64,
     connections: Mutex<BTreeMap<u32, Connection>>,
     service: OnceLock<ProxyService>,
 }
@@ -113,6 +117,7 @@ impl PlanExecutor {
             launches: Mutex::default(),
             stages,
             areas,
+            plans: AtomicU64::new(0),
             connections: Mutex::default(),
             service: OnceLock::new(),
         })))
@@ -191,8 +196,8 @@ impl PlanExecutor {
         let objects = shared
             .check(plan, &contract)
             .and_then(|()| Ok((geometry?, BlockObjects::new(plan, shared.comm.rank())?)));
-        *order += 1;
-        meet(shared, *order, plan, &identity).inspect_err(|error| shared.fail(error))?;
+        order.sequence += 1;
+        meet(shared, order.sequence, plan, &identity).inspect_err(|error| shared.fail(error))?;
         shared.agree(plan, &identity, objects.is_err(), deadline)?;
         let (geometry, objects) = objects?;
         let plan = Arc::new(plan.clone());

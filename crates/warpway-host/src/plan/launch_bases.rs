@@ -4,17 +4,21 @@ use std::ptr::NonNull;
 
 use warpway_core::Result;
 use warpway_core::fifo::MemoryId;
-use warpway_core::memory::RegisteredMemory;
+use warpway_core::memory::{MemoryError, RegisteredMemory};
 use warpway_core::proxy::ProxyService;
 
 use super::program::{Base, BaseKey};
 
 /// Where a buffer is.
-pub(super) struct Place {
-    pub(super) memory: RegisteredMemory,
-    pub(super) offset: u64,
-    /// Its id at the proxy service, for memories that are known there for longer than this launch.
-    pub(super) id: Option<MemoryId>,
+pub(super) enum Place {
+    Memory {
+        memory: RegisteredMemory,
+        offset: u64,
+        /// Its id at the proxy service, for memories that are known there for longer than this launch.
+        id: Option<MemoryId>,
+    },
+    /// Memory of the caller that nobody else touches, mapped for so many bytes as long as the launch takes.
+    Plain { first: NonNull<u8>, bytes: u64 },
 }
 
 /// By base. Every base that operations load from or store to is mapped for its reach, as long as this lives.
@@ -61,7 +65,13 @@ impl Bases {
             let place = if base.reach == 0 { None } else { find(base.key)? };
             let mut address = NonNull::dangling();
             let mut port = None;
-            if let Some(Place { memory, offset, id }) = place {
+            if let Some(Place::Plain { first, bytes: limit }) = place {
+                if base.by_port || base.reach > limit {
+                    let (operation, offset, size) = ("plan", 0, base.reach);
+                    return Err(MemoryError::OutOfBounds { operation, offset, size, limit }.into());
+                }
+                address = first;
+            } else if let Some(Place::Memory { memory, offset, id }) = place {
                 // The owner has looked, too; but what it permits is for this side to keep to.
                 if let (false, Some(access)) = (memory.is_local(), base.access) {
                     memory.require_access("plan", access)?;
@@ -90,6 +100,12 @@ impl Bases {
             found.ports.push(port);
         }
         Ok(self)
+    }
+
+    /// Takes addresses that are known, by base.
+    pub(super) fn set(&mut self, addresses: impl Iterator<Item = NonNull<u8>>) {
+        self.addresses.clear();
+        self.addresses.extend(addresses);
     }
 
     /// Lets go of everything but the room.

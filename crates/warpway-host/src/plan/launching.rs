@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use warpway_core::communicator::Publication;
 use warpway_core::execution::ExecutionError;
-use warpway_core::trace::Operation;
+use warpway_core::trace::{Operation, Request};
 use warpway_core::wait::WaitSite;
 use warpway_core::wire::SlotId;
 use warpway_core::{Error, Result};
@@ -18,6 +18,7 @@ use super::launch_bases::{Bases, Place};
 use super::prepared::{Prepared, Ready};
 use super::program::{BaseKey, Program};
 use super::record::{BufferRecord, LaunchRecord, Step};
+use super::repeat::{Found, Repeat};
 use super::request::{BufferView, PlanLaunch};
 use super::roles::Roles;
 use super::rows::{RowMemory, digest};
@@ -27,7 +28,13 @@ use super::waiting::{Launched, Waiting};
 use crate::numeric::FoldKernel;
 
 impl Prepared {
-    pub(super) fn launch(&self, sequence: u64, launch: &PlanLaunch<'_>, ready: Ready<'_>) -> Result<()> {
+    /// What it leaves for launches that repeat it, if they can.
+    pub(super) fn launch(
+        &self,
+        sequence: u64,
+        launch: &PlanLaunch<'_>,
+        ready: Ready<'_>,
+    ) -> Result<Option<Repeat>> {
         let shared = &*self.shared;
         let mut scratch = lock(&self.scratch);
         let division = self.division(launch, &ready);
@@ -94,20 +101,42 @@ impl Prepared {
             flag: areas.flag(),
             timeout: shared.config.device_timeout,
         };
-        if !program.blocks.is_empty() {
-            shared.launcher.launch(program.blocks.len() as u32, |block| {
-                let program = program.blocks.get(block.index() as usize);
-                program.map_or(Ok(()), |program| run.block(block, program))
-            })?;
-        }
+        self.run_blocks(&run, program)?;
         if self.contract.repairs.flush_at_end || bases.leases_ids() {
             self.flush(program)?;
         }
         self.close(&waiting)?;
+        let repeat = (self.can_repeat() && !all && !scratch.is_own()).then(|| {
+            let found = Found { compiled: &compiled, record: &record, bases: &bases, kernels: &kernels };
+            Repeat::of(self.number, launch, &areas, &found)
+        });
         areas.advance();
         bases.clear();
         kept.bases = bases;
-        Ok(())
+        Ok(repeat)
+    }
+
+    /// Runs all blocks. A single one runs here, without the launcher.
+    pub(super) fn run_blocks(&self, run: &Run<'_>, program: &Program) -> Result<()> {
+        let shared = &*self.shared;
+        let [block] = &program.blocks[..] else {
+            if program.blocks.is_empty() {
+                return Ok(());
+            }
+            return shared.launcher.launch(program.blocks.len() as u32, |block| {
+                let program = program.blocks.get(block.index() as usize);
+                program.map_or(Ok(()), |program| run.block(block.waiter(), program))
+            });
+        };
+        let waiter = shared.comm.waiter();
+        let request = Request { operation: Operation::Launch, peer: None, object: 1, bytes: 0, offset: 0 };
+        let record = waiter.recorder.start(request);
+        let result = run.block(waiter, block);
+        match &result {
+            Ok(()) => waiter.recorder.complete(record),
+            Err(error) => waiter.recorder.fail(record, error),
+        }
+        result
     }
 
     /// Writes the rows of this launch; where peers find them.
@@ -212,8 +241,7 @@ impl Prepared {
             }
             if rank == shared.comm.rank() {
                 let view = if buffer == BufferKind::Input { launch.input } else { launch.output };
-                let memory = view.memory().cloned();
-                return Ok(memory.map(|memory| Place { memory, offset: view.offset, id: None }));
+                return Ok(view.place());
             }
             let record = owners.iter().find(|(owner, _)| *owner == rank).map(|(_, record)| record);
             let found = record.map(|r| if buffer == BufferKind::Input { r.input } else { r.output });
@@ -226,7 +254,7 @@ impl Prepared {
             };
             let deadline = || shared.config.setup_timeout.start();
             let memory = imports.find(&shared.comm, rank, slot, deadline)?;
-            Ok(Some(Place { memory, offset, id: None }))
+            Ok(Some(Place::Memory { memory, offset, id: None }))
         })
     }
 

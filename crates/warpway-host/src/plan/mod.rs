@@ -14,6 +14,7 @@
 //! | `compile.rs`, `program.rs` | what each block does, with all sizes worked out |
 //! | `launch_bases.rs` | where the buffers of a launch are |
 //! | `kept.rs` | what a launch need not find out again |
+//! | `repeat.rs` | launches like an earlier one, which need to find out nothing |
 //! | `block_run.rs`, `transfer.rs`, `barrier.rs`, `waiting.rs` | how a block does it |
 //!
 //! A block is one thread, so barriers within a block are nothing, and relaxed signals order data like the others.
@@ -40,6 +41,7 @@ mod prepared;
 mod program;
 mod ready;
 mod record;
+mod repeat;
 mod request;
 mod roles;
 mod rows;

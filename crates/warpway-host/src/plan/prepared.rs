@@ -1,11 +1,13 @@
 //! A plan that is set up, and its launches.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use warpway_core::Result;
 use warpway_core::trace;
 use warpway_plan::{
-    Action, BufferKind, ChunkTable, Collective, Geometry, MessageLayout, Operation, Plan, ReduceOp, SizeRows,
+    Action, BufferKind, ChunkTable, Collective, Geometry, MessageLayout, Operation, Plan, ReduceOp,
+    Reference, SizeRows,
 };
 
 use super::executor::{Contract, Shared, lock};
@@ -25,6 +27,8 @@ pub struct PreparedPlan(Arc<Prepared>);
 
 pub(super) struct Prepared {
     pub(super) shared: Arc<Shared>,
+    /// Among the plans of the executor.
+    pub(super) number: u64,
     pub(super) plan: Arc<Plan>,
     pub(super) geometry: Geometry,
     pub(super) identity: Identity,
@@ -36,6 +40,8 @@ pub(super) struct Prepared {
     pub(super) objects: BlockObjects,
     pub(super) reduce_op: Option<ReduceOp>,
     pub(super) has_pipelines: bool,
+    /// Some operation of this rank writes to its own input.
+    pub(super) writes_input: bool,
     pub(super) scratch: Mutex<Scratch>,
     pub(super) kept: Mutex<Kept>,
     /// The last one used comes last.
@@ -88,12 +94,14 @@ impl PreparedPlan {
             common_ids: rows::common_ids(&plan, shared.comm.rank()),
             reduce_op: first_fold(&plan),
             has_pipelines,
+            writes_input: writes_input(&plan, shared.comm.rank()),
             roles,
             inboxes,
             scratch: Mutex::new(scratch),
             kept: Mutex::default(),
             programs: Mutex::default(),
             rows: Mutex::default(),
+            number: shared.plans.fetch_add(1, Ordering::Relaxed),
             shared,
             plan,
             geometry,
@@ -110,8 +118,8 @@ impl PreparedPlan {
     }
 
     /// Runs the plan once. Returns when this rank's part is done: its output is complete then, and its input may be
-    /// written again. All ranks launch the same plans in the same order. Slices are copied (to a stage, and the result
-    /// from there); registered memory is not.
+    /// written again. All ranks launch the same plans in the same order. Slices that peers use are copied (to a stage, and
+    /// the result from there); other slices, and registered memory, are not.
     ///
     /// # Errors
     /// `plan.launch` for sizes and buffers that the plan does not take: nothing has been launched then.
@@ -123,18 +131,41 @@ impl PreparedPlan {
         let shared = &*prepared.shared;
         let mut launches = lock(&shared.launches);
         shared.comm.health().check_during(trace::Operation::Launch)?;
+        if let Some((sequence, repeat)) = launches.earlier(prepared.number, launch) {
+            return prepared.launch_again(sequence, repeat).inspect_err(|error| shared.fail(error));
+        }
         let ready = prepared.ready(launch)?;
         let mut stages = lock(&shared.stages);
-        let staged = stages.enter(&shared.comm, launch, !prepared.fills_output())?;
-        *launches += 1;
-        prepared.launch(*launches, &staged, ready).inspect_err(|error| shared.fail(error))?;
+        let needed = prepared.needs_stages(launch);
+        let staged = stages.enter(&shared.comm, launch, needed, !prepared.fills_output())?;
+        launches.sequence += 1;
+        let repeat =
+            prepared.launch(launches.sequence, &staged, ready).inspect_err(|error| shared.fail(error))?;
+        // What was staged must be staged again.
+        if let (Some(repeat), [false, false]) = (repeat, needed) {
+            launches.remember(repeat);
+        }
         let (_, result) = prepared.result(launch);
         let (_, found) = prepared.result(&staged);
         stage::leave(result, found)
     }
 }
 
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        lock(&self.shared.launches).forget(self.number);
+    }
+}
+
 impl Prepared {
+    /// Whether slices of the caller must be staged, as the input and as the output: if anybody else touches them, or
+    /// if the plan writes to an input that the caller only lends.
+    fn needs_stages(&self, launch: &PlanLaunch<'_>) -> [bool; 2] {
+        let ports = !self.channels.port.is_empty();
+        let written = self.writes_input && launch.input.is_read_only();
+        [ports || written || !self.roles.input_users.is_empty(), ports || !self.roles.output_users.is_empty()]
+    }
+
     /// True if every byte of this rank's output is known to be written.
     fn fills_output(&self) -> bool {
         use Collective::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, SendRecv};
@@ -154,6 +185,15 @@ impl std::fmt::Debug for PreparedPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PreparedPlan").field("plan", &self.0.plan.name).finish_non_exhaustive()
     }
+}
+
+fn writes_input(plan: &Plan, rank: u32) -> bool {
+    let is_input =
+        |reference: &Reference| matches!(reference, Reference::Local { buffer: BufferKind::Input, .. });
+    plan.operations().filter(|(owner, ..)| *owner == rank).any(|(_, _, operation)| match &operation.action {
+        Action::Data(data) => data.destinations.iter().any(is_input),
+        _ => false,
+    })
 }
 
 /// The operator of the plan's first fold.

@@ -138,6 +138,11 @@ impl LaunchRecord {
         words
     }
 
+    /// Renews the digest of the areas, which changes with every launch.
+    pub(super) fn put_areas(&self, words: &mut Words) {
+        words[0] = self.areas;
+    }
+
     /// `None` for what no rank of this version writes.
     pub(super) fn from_words(words: &Words) -> Option<Self> {
         let buffer = |words: &[u64]| {

@@ -3,8 +3,10 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use warpway_core::memory::{Element, MemoryError, RegisteredMemory};
+use warpway_core::memory::{Element, MemoryError, RegisteredMemory, WeakMemory};
 use warpway_plan::{DataType, SizeRows};
+
+use super::launch_bases::Place;
 
 /// One launch of a prepared plan.
 #[derive(Debug, Clone, Copy)]
@@ -43,8 +45,9 @@ impl<'a> PlanLaunch<'a> {
     }
 }
 
-/// Bytes of this rank: of a registered memory, which peers map; of a slice, which the launch copies to a stage before
-/// it begins and, if it is the output, from there when it has ended; or none at all. Ranks need not choose alike.
+/// Bytes of this rank: of a registered memory, which peers map; of a slice, which a launch of a plan whose peers use it
+/// copies to a stage before it begins and, if it is the output, from there when it has ended; or none at all. Ranks
+/// need not choose alike.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BufferView<'a> {
     source: Source<'a>,
@@ -105,6 +108,27 @@ impl<'a> BufferView<'a> {
         }
     }
 
+    /// For a launch that has checked it.
+    pub(super) fn place(&self) -> Option<Place> {
+        match self.source {
+            Source::Memory(memory) => {
+                Some(Place::Memory { memory: memory.clone(), offset: self.offset, id: None })
+            }
+            Source::Slice { .. } => self.slice().map(|first| Place::Plain { first, bytes: self.bytes }),
+            Source::None => None,
+        }
+    }
+
+    /// This view as a later launch may bring it again.
+    pub(super) fn seen(&self) -> SeenView {
+        let source = match self.source {
+            Source::Memory(memory) => Seen::Memory(memory.downgrade()),
+            Source::Slice { first, bytes, writable, .. } => Seen::Slice(first, bytes, writable),
+            Source::None => Seen::None,
+        };
+        SeenView { source, offset: self.offset, bytes: self.bytes }
+    }
+
     /// True for slices that may only be read.
     pub(crate) fn is_read_only(&self) -> bool {
         matches!(self.source, Source::Slice { writable: false, .. })
@@ -139,6 +163,38 @@ impl<'a> BufferView<'a> {
         let bytes = data.len() as u64 * size_of::<T>() as u64;
         let source = Source::Slice { first: data.cast(), bytes, writable, borrowed: PhantomData };
         Self { source, offset: 0, bytes }
+    }
+}
+
+/// A view that a launch has brought. It keeps no memory, and is never taken for a view of another one.
+#[derive(Debug)]
+pub(super) struct SeenView {
+    source: Seen,
+    offset: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+enum Seen {
+    None,
+    Memory(WeakMemory),
+    /// First byte, bytes, writable: all that there is to know of a slice.
+    Slice(NonNull<u8>, u64, bool),
+}
+
+impl SeenView {
+    /// True if a launch with `view` has what a launch with this one had.
+    #[inline]
+    pub(super) fn is(&self, view: &BufferView<'_>) -> bool {
+        let same = match (&self.source, view.source) {
+            (Seen::Memory(seen), Source::Memory(memory)) => seen.is(memory),
+            (Seen::Slice(first, bytes, writable), Source::Slice { first: f, bytes: b, writable: w, .. }) => {
+                (*first, *bytes, *writable) == (f, b, w)
+            }
+            (Seen::None, Source::None) => true,
+            _ => false,
+        };
+        same && self.offset == view.offset && self.bytes == view.bytes
     }
 }
 

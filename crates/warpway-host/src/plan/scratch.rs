@@ -118,6 +118,11 @@ impl Scratch {
         used && (now.is_silent || (self.own && moves))
     }
 
+    /// True if some area is this plan's alone.
+    pub(super) fn is_own(&self) -> bool {
+        self.own
+    }
+
     /// While launches of the executor wait for this one.
     pub(super) fn enter(&self) -> Entered<'_> {
         Entered { raw: self.raw.as_deref().map(lock), packets: self.packets.as_deref().map(lock) }
@@ -147,7 +152,12 @@ impl Entered<'_> {
 
     /// Equal on ranks that agree about the areas.
     pub(super) fn digest(&self) -> u64 {
-        self.all().fold(0, |digest: u64, area| digest.rotate_left(1) ^ area.digest())
+        self.all().fold(0, |digest, area| Self::join(digest, area.digest()))
+    }
+
+    /// The digest of several areas.
+    pub(super) fn join(digest: u64, area: u64) -> u64 {
+        digest.rotate_left(1) ^ area
     }
 
     /// Ranks whose memories this launch takes over.
@@ -179,11 +189,20 @@ impl Entered<'_> {
 
     /// The flag of this launch's packets.
     pub(super) fn flag(&self) -> u32 {
-        self.packets.as_ref().map_or(1, |area| area.flag())
+        self.packets.as_ref().map_or(1, |area| area.clock().flag())
     }
 
     /// After the launch.
-    pub(super) fn advance(&mut self) {
-        self.all_mut().for_each(Area::advance);
+    pub(super) fn advance(&self) {
+        self.all().for_each(|area| area.clock().advance());
+    }
+
+    /// The area of one kind of data.
+    pub(super) fn area(&self, form: Form) -> Option<&Area> {
+        let area = match form {
+            Form::Raw => &self.raw,
+            Form::Packets => &self.packets,
+        };
+        area.as_deref()
     }
 }

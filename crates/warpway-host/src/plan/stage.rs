@@ -1,4 +1,5 @@
-//! Plain memory of the caller, which peers cannot map: a launch works on a copy in memory that they can.
+//! Plain memory of the caller, which peers cannot map: where they use it, a launch works on a copy in memory that they
+//! can.
 //!
 //! An executor has one stage for inputs and one for outputs. They grow to the largest message, and are published
 //! like a user's buffer: once, as long as they do not grow. Launches of an executor follow each other, and when one has
@@ -48,6 +49,10 @@ impl Plain {
     fn end(self) -> u64 {
         self.address().saturating_add(self.bytes)
     }
+
+    fn overlaps(self, other: Self) -> bool {
+        self.address() < other.end() && other.address() < self.end()
+    }
 }
 
 impl Stages {
@@ -55,8 +60,9 @@ impl Stages {
         Self { memories: [None, None], transports }
     }
 
-    /// The launch, with stages in place of plain memory. Slices that share bytes share a stage in the same way.
-    /// `keeps_output` says that the plan may leave bytes of the output as they are.
+    /// The launch, with stages in place of plain memory: of the input, of the output, as far as they are `needed`. Slices
+    /// that share bytes share a stage in the same way. `keeps_output` says that the plan may leave bytes of the output
+    /// as they are.
     ///
     /// # Errors
     /// Of allocating and registering memory.
@@ -64,14 +70,20 @@ impl Stages {
         &'s mut self,
         comm: &Communicator,
         launch: &PlanLaunch<'s>,
+        needed: [bool; 2],
         keeps_output: bool,
     ) -> Result<PlanLaunch<'s>> {
-        let plain = [Plain::of(&launch.input), Plain::of(&launch.output)];
+        let mut plain = [Plain::of(&launch.input), Plain::of(&launch.output)];
+        if !needed.contains(&true) || plain.iter().all(Option::is_none) {
+            return Ok(*launch);
+        }
+        let shared = matches!(plain, [Some(input), Some(output)] if input.overlaps(output));
+        for (plain, needed) in plain.iter_mut().zip(needed) {
+            plain.take_if(|_| !needed && !shared);
+        }
         // Number of the stage and first byte there, by buffer; bytes of each stage.
         let (places, needs) = match plain {
-            [Some(input), Some(output)]
-                if input.address() < output.end() && output.address() < input.end() =>
-            {
+            [Some(input), Some(output)] if shared => {
                 let first = input.address().min(output.address());
                 let bytes = input.end().max(output.end()) - first;
                 ([(0, input.address() - first), (0, output.address() - first)], [bytes, 0])

@@ -1,0 +1,231 @@
+//! Launches like an earlier one: the same plan, with the same buffers, sizes and types. Most are.
+//!
+//! Whatever an earlier launch has found out still holds then, and is kept here: the program, the record for the peers,
+//! where every buffer is. Only what counts launches changes: the sequence number, and the epochs of the areas. A launch
+//! of this kind takes no lock but the one that puts launches in order, allocates nothing, and asks nobody.
+//!
+//! Nothing here keeps a memory. Buffers of the caller are borrowed by the launch that names them; areas say whether they
+//! have got other memories ([`AreaClock::version`]).
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use warpway_core::Result;
+use warpway_plan::{BufferKind, DataType, Form};
+
+use super::area::AreaClock;
+use super::block_run::Run;
+use super::launch_bases::Bases;
+use super::prepared::{Compiled, Prepared};
+use super::program::BaseKey;
+use super::record::{LaunchRecord, Words};
+use super::request::{PacketFormat, PlanLaunch, SeenView};
+use super::scratch::Entered;
+use super::transfer::Kernels;
+use super::waiting::Launched;
+
+/// Launches that are remembered.
+const REPEATS: usize = 16;
+
+/// The launches of an executor, one at a time.
+#[derive(Debug, Default)]
+pub(super) struct Launches {
+    /// Number of the last one.
+    pub(super) sequence: u64,
+    /// The last one used comes last.
+    repeats: Vec<Repeat>,
+}
+
+/// What a launch leaves for those that repeat it.
+pub(super) struct Repeat {
+    key: Key,
+    compiled: Arc<Compiled>,
+    record: LaunchRecord,
+    /// The record, up to the epochs of the areas.
+    words: Words,
+    /// Raw, packets; and their versions.
+    areas: [Option<(Arc<AreaClock>, u64)>; 2],
+    places: Vec<HalvedPlace>,
+    bases: Bases,
+    kernels: Kernels,
+}
+
+struct Key {
+    /// Number of the prepared plan.
+    plan: u64,
+    input: SeenView,
+    output: SeenView,
+    data_type: DataType,
+    packets: PacketFormat,
+}
+
+/// A buffer, or both halves of a part of scratch.
+struct HalvedPlace {
+    first: NonNull<u8>,
+    /// From one half to the other.
+    step: u64,
+    form: Form,
+}
+
+// SAFETY: addresses that launches use under the lock that orders them, each as long as the borrowed buffers and the areas
+// of that launch; see the module's page.
+unsafe impl Send for Repeat {}
+
+impl Key {
+    fn is(&self, plan: u64, launch: &PlanLaunch<'_>) -> bool {
+        self.plan == plan
+            && self.data_type == launch.data_type
+            && self.packets == launch.packets
+            && launch.sizes.is_none()
+            && self.input.is(&launch.input)
+            && self.output.is(&launch.output)
+    }
+}
+
+impl Launches {
+    /// What an earlier launch of this kind has left, if that still holds.
+    #[inline]
+    pub(super) fn earlier(&mut self, plan: u64, launch: &PlanLaunch<'_>) -> Option<(u64, &mut Repeat)> {
+        let at = self.repeats.iter().rposition(|repeat| repeat.key.is(plan, launch))?;
+        if !self.repeats[at].holds() {
+            self.repeats.remove(at);
+            return None;
+        }
+        if at + 1 < self.repeats.len() {
+            self.repeats[at..].rotate_left(1);
+        }
+        self.sequence += 1;
+        Some((self.sequence, self.repeats.last_mut()?))
+    }
+
+    pub(super) fn remember(&mut self, repeat: Repeat) {
+        if self.repeats.len() == REPEATS {
+            self.repeats.remove(0);
+        }
+        self.repeats.push(repeat);
+    }
+
+    /// A plan is gone.
+    pub(super) fn forget(&mut self, plan: u64) {
+        self.repeats.retain(|repeat| repeat.key.plan != plan);
+    }
+}
+
+/// What a launch has found out.
+pub(super) struct Found<'a> {
+    pub(super) compiled: &'a Arc<Compiled>,
+    pub(super) record: &'a LaunchRecord,
+    pub(super) bases: &'a Bases,
+    pub(super) kernels: &'a Kernels,
+}
+
+impl Repeat {
+    /// Of a launch that has succeeded and has not left its areas yet.
+    pub(super) fn of(plan: u64, launch: &PlanLaunch<'_>, areas: &Entered<'_>, found: &Found<'_>) -> Self {
+        let area = |form| areas.area(form).map(|area| (Arc::clone(area.clock()), area.clock().version()));
+        let place = |(number, key): (u32, BaseKey)| {
+            let (address, step) = (found.bases.address(number), areas.half_bytes(key));
+            let back = areas.area(key.form).map_or(0, |area| area.clock().half() * step);
+            // Wrapping, as the address of a buffer that is not touched is nothing.
+            let first = NonNull::new(address.as_ptr().wrapping_sub(back as usize)).unwrap_or(address);
+            HalvedPlace { first, step, form: key.form }
+        };
+        let keys = found.compiled.program.bases.iter().map(|base| base.key);
+        let PlanLaunch { input, output, data_type, packets, .. } = *launch;
+        Self {
+            key: Key { plan, input: input.seen(), output: output.seen(), data_type, packets },
+            compiled: Arc::clone(found.compiled),
+            record: *found.record,
+            words: found.record.to_words(),
+            areas: [area(Form::Raw), area(Form::Packets)],
+            places: (0..).zip(keys).map(place).collect(),
+            bases: Bases::default(),
+            kernels: *found.kernels,
+        }
+    }
+
+    fn clocks(&self) -> impl Iterator<Item = &(Arc<AreaClock>, u64)> {
+        self.areas.iter().flatten()
+    }
+
+    fn holds(&self) -> bool {
+        self.clocks().all(|(clock, version)| clock.version() == *version && !clock.must_clear())
+    }
+
+    /// Brings everything that counts launches up to date.
+    fn turn(&mut self) {
+        let digest = self.clocks().fold(0, |digest, (clock, _)| Entered::join(digest, clock.digest()));
+        self.record.areas = digest;
+        self.record.put_areas(&mut self.words);
+        let half = |form: Form| match (&self.areas, form) {
+            ([Some((clock, _)), _], Form::Raw) | ([_, Some((clock, _))], Form::Packets) => clock.half(),
+            _ => 0,
+        };
+        let places = self.places.iter().map(|place| {
+            let offset = half(place.form) * place.step;
+            // SAFETY: both halves are one memory.
+            unsafe { place.first.add(offset as usize) }
+        });
+        self.bases.set(places);
+    }
+}
+
+impl Prepared {
+    /// Launches what an earlier launch has launched.
+    pub(super) fn launch_again(&self, sequence: u64, repeat: &mut Repeat) -> Result<()> {
+        repeat.turn();
+        let (shared, repeat) = (&*self.shared, &*repeat);
+        let peers = &self.roles.peers[..];
+        shared.control.announce(sequence, &repeat.words, peers, &[])?;
+        let launched = Launched {
+            control: &shared.control,
+            rank: shared.comm.rank(),
+            sequence,
+            record: &repeat.record,
+            words: &repeat.words,
+            peers,
+            extents: &[],
+            owners: &self.roles.owners,
+        };
+        let run = Run {
+            plan: &self.plan.name,
+            launched: &launched,
+            channels: &self.channels,
+            objects: &self.objects,
+            bases: &repeat.bases,
+            kernels: &repeat.kernels,
+            flag: repeat.areas[1].as_ref().map_or(1, |(clock, _)| clock.flag()),
+            timeout: shared.config.device_timeout,
+        };
+        self.run_blocks(&run, &repeat.compiled.program)?;
+        if let Some(difference) = launched.difference() {
+            return Err(difference.into());
+        }
+        repeat.clocks().for_each(|(clock, _)| clock.advance());
+        Ok(())
+    }
+
+    /// True if launches of this plan with the same buffers need nothing that the launch before has not found out.
+    pub(super) fn can_repeat(&self) -> bool {
+        let repairs = &self.contract.repairs;
+        let handshakes = repairs.start_handshake || repairs.closing_handshake || repairs.flush_at_end;
+        let buffers = self.roles.owners.is_empty() && self.roles.users.is_empty();
+        buffers && !handshakes && self.channels.port.is_empty() && !self.geometry.is_sized()
+    }
+}
+
+impl std::fmt::Debug for Repeat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Repeat").field("plan", &self.key.plan).finish_non_exhaustive()
+    }
+}
+
+impl Entered<'_> {
+    /// From one half of a buffer to the other; 0 for inputs and outputs.
+    fn half_bytes(&self, BaseKey { rank, buffer, form }: BaseKey) -> u64 {
+        match (buffer, self.area(form)) {
+            (BufferKind::Scratch, Some(area)) => area.half_bytes(rank),
+            _ => 0,
+        }
+    }
+}
