@@ -13,6 +13,7 @@ mod floats;
 mod hosts;
 mod refusals;
 mod repairs;
+mod repeats;
 mod results;
 mod rig;
 mod sequences;
