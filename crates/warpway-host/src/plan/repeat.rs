@@ -30,7 +30,7 @@ const REPEATS: usize = 16;
 /// The launches of an executor, one at a time.
 #[derive(Debug, Default)]
 pub(super) struct Launches {
-    /// Number of the last one.
+    /// Number of the last one, or of the last set-up.
     pub(super) sequence: u64,
     /// The last one used comes last.
     repeats: Vec<Repeat>,
