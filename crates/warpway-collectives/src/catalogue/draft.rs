@@ -141,6 +141,11 @@ impl<'t> Draft<'t> {
         Ok(found)
     }
 
+    /// All blocks of a rank meet.
+    pub(super) fn meet(&mut self, rank: u32) -> Result<(), BuildError> {
+        self.crew.meet(&mut self.p, rank)
+    }
+
     /// Copies within a rank; nothing if the task is in place, where the two places of a user's buffers are one.
     pub(super) fn copy_own(&mut self, to: Chunk, from: Chunk) -> Result<(), BuildError> {
         let scratch = [to, from].iter().any(|chunk| chunk.buffer() == BufferKind::Scratch);

@@ -23,3 +23,8 @@ pub(super) fn out_of_place(task: &Task) -> Result<(), &'static str> {
         Ok(())
     }
 }
+
+/// Algorithms with a level of hosts above that of ranks.
+pub(super) fn several_hosts(task: &Task) -> Result<(), &'static str> {
+    if task.world.n_hosts() > 1 { Ok(()) } else { Err("all ranks are on one host") }
+}

@@ -42,7 +42,7 @@ impl Draft<'_> {
 }
 
 /// The order of a fold whose first source belongs at a position among the others.
-fn own_at(position: usize, others: usize) -> Vec<u32> {
+pub(super) fn own_at(position: usize, others: usize) -> Vec<u32> {
     let others = 1..=others as u32;
     let (before, behind) = others.partition::<Vec<u32>, _>(|other| *other <= position as u32);
     before.into_iter().chain([0]).chain(behind).collect()

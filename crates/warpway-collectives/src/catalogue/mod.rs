@@ -12,6 +12,7 @@ mod draft;
 mod fits;
 mod fold;
 mod gather;
+mod lanes;
 mod reduce;
 mod reduce_scatter;
 mod scatter;

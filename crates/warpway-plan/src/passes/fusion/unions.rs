@@ -98,6 +98,11 @@ pub(super) fn transfers(
         // Items on memory channels run in list order with the same threads on the same bytes, so an equal
         // destination is safe. Port items are pushed by different threads.
         let port = current.channel_type == Some(ChannelType::Port);
+        // So two signals of one channel would have no order, nor would a wait know which put it has seen.
+        let signals = matches!(current.kind, PutWithSignal | PutWithSignalAndFlush);
+        if port && signals && next.channels.iter().any(|channel| current.channels.contains(channel)) {
+            return Transfer::Apart;
+        }
         for destination in &next.destinations {
             match targets.overlap(destination) {
                 Overlap::None => {}
