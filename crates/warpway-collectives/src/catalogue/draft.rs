@@ -64,6 +64,16 @@ impl<'t> Draft<'t> {
         Self::with(task, task.n_blocks, ProgramOptions::new(name, in_place(task, shape)))
     }
 
+    /// For raw data in a scratch of two halves, so that a place is written again only two launches later.
+    pub(super) fn alternating(
+        task: &'t Task,
+        name: &str,
+        shape: CollectiveShape,
+    ) -> Result<Self, BuildError> {
+        let options = ProgramOptions::new(name, in_place(task, shape));
+        Self::with(task, task.n_blocks, ProgramOptions { double_scratch: true, ..options })
+    }
+
     /// For packets: one block, and a scratch of two halves, so that a slot is written again only two launches later, when
     /// its reader is known to have gone on. Splits go down to the payload of one packet.
     pub(super) fn packets(task: &'t Task, name: &str, shape: CollectiveShape) -> Result<Self, BuildError> {

@@ -12,7 +12,7 @@ mod draft;
 mod fits;
 mod fold;
 mod gather;
-mod lanes;
+mod hierarchical;
 mod reduce;
 mod reduce_scatter;
 mod scatter;
@@ -33,7 +33,8 @@ pub fn catalogue() -> impl Iterator<Item = &'static Algorithm> {
         reduce_scatter::ALGORITHMS,
         scatter::ALGORITHMS,
     ];
-    all_reduce::ALGORITHMS.iter().copied().chain(one_file).flatten()
+    let folders = [all_reduce::ALGORITHMS, hierarchical::ALGORITHMS];
+    folders.into_iter().flatten().copied().chain(one_file).flatten()
 }
 
 /// The algorithm of that name.

@@ -6,11 +6,9 @@
 //! | `two_shot_packets` | 2 | 2 x S | 2 x S, packets twice that | small |
 //! | `two_shot` | 2 | S | S | large, one host |
 
-mod hierarchical;
 mod packets;
 mod two_shot;
 
 use crate::algorithm::Algorithm;
 
-pub(super) const ALGORITHMS: &[&[Algorithm]] =
-    &[hierarchical::ALGORITHMS, packets::ALGORITHMS, two_shot::ALGORITHMS];
+pub(super) const ALGORITHMS: &[&[Algorithm]] = &[packets::ALGORITHMS, two_shot::ALGORITHMS];

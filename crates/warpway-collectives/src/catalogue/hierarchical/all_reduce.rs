@@ -9,17 +9,13 @@ use std::collections::HashMap;
 
 use warpway_plan::{Buffer, BuildError, Chunk, CollectiveShape, DataSync, Plan, PortChannel, Reduction};
 
-use crate::algorithm::{Algorithm, Traits};
+use super::lanes::Lanes;
+use super::{PIECES, TRAITS};
+use crate::algorithm::Algorithm;
 use crate::catalogue::draft::{Draft, Parcel, SPEAKER};
 use crate::catalogue::fits;
 use crate::catalogue::fold::own_at;
-use crate::catalogue::lanes::Lanes;
 use crate::task::{Function, Task};
-
-const TRAITS: Traits = Traits { packets: false, zero_copy: true, hierarchical: true };
-
-/// Pieces of a share in the pipelined form. What is not overlapped is about one in twice as many.
-const PIECES: u32 = 16;
 
 /// Pieces that a rank sends before it waits for the first answer.
 const AHEAD: u32 = 2;

@@ -66,6 +66,19 @@ impl Lanes {
         self.host(host).into_iter().filter(|other| *other != rank).collect()
     }
 
+    /// The ranks that have this rank's number on the other hosts: they serve it there, in order of hosts.
+    pub(super) fn servers(&self, rank: u32) -> Vec<u32> {
+        let (host, number) = self.place(rank);
+        self.others(host).map(|other| self.rank(other, number)).collect()
+    }
+
+    /// The ranks of other hosts that this rank serves on its host, in order of hosts.
+    pub(super) fn served(&self, rank: u32) -> Vec<u32> {
+        let (host, _) = self.place(rank);
+        let others = self.others(host).flat_map(|other| self.host(other));
+        others.filter(|far| self.rank(host, self.place(*far).1) == rank).collect()
+    }
+
     /// The other hosts, in order.
     pub(super) fn others(&self, host: u32) -> impl Iterator<Item = u32> + use<> {
         (0..self.n_hosts()).filter(move |other| *other != host)
