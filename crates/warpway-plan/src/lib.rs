@@ -45,6 +45,7 @@
 //! | `verify` | whether it is right |
 //! | `layout` | how many bytes a chunk has, and where they lie |
 //! | `simulate` | how long it takes on a machine |
+//! | `draw` | what it looks like |
 //! | `repairs.rs` | what an executor adds to a plan that lacks a handshake |
 //! | `builder` | how a program describes it |
 //! | `passes` | what happens to a program before it is a plan |
@@ -56,6 +57,7 @@
 mod builder;
 mod check;
 mod data_type;
+pub mod draw;
 mod ir;
 mod json;
 mod layout;

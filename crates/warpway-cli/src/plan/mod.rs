@@ -1,7 +1,11 @@
-//! `warpway plan`: execution plans as files: proven, shown, converted.
+//! `warpway plan`: execution plans as files: proven, shown, converted, predicted, pictured.
 
+mod calibrate;
 mod convert;
+mod draw;
 mod show;
+mod simulate;
+mod source;
 mod verify;
 
 use std::io::Write as _;
@@ -13,7 +17,7 @@ use warpway_plan::{Plan, ReadError, ReadPlan};
 
 use crate::plan_file;
 
-/// Verify, show and convert execution plans
+/// Verify, show, convert, simulate and draw execution plans
 ///
 /// A plan says for every rank and thread block of a collective what it does, step by step. The format is that of
 /// MSCCL++ 0.9 with a few extensions; docs/plan.schema.json describes it.
@@ -28,6 +32,9 @@ enum Command {
     Verify(verify::Arguments),
     Show(show::Arguments),
     Convert(convert::Arguments),
+    Simulate(simulate::Arguments),
+    Draw(draw::Arguments),
+    Calibrate(calibrate::Arguments),
 }
 
 /// A plan as a file.
@@ -46,6 +53,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         Command::Verify(arguments) => verify::run(arguments),
         Command::Show(arguments) => show::run(arguments),
         Command::Convert(arguments) => convert::run(arguments),
+        Command::Simulate(arguments) => simulate::run(arguments),
+        Command::Draw(arguments) => draw::run(arguments),
+        Command::Calibrate(arguments) => calibrate::run(arguments),
     };
     result.or_else(|error| match error.downcast::<Unreadable>() {
         Ok(unreadable) => {

@@ -47,7 +47,7 @@ mod request;
 mod result;
 mod run;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use bound::Bound;
 pub use machine::{
@@ -140,6 +140,25 @@ pub fn simulate(plan: &Plan, machine: &Machine, request: &Request<'_>) -> Result
         simulation.bound.hops = total(&bound::hops_only(machine))?.round() as u32;
     }
     Ok(simulation)
+}
+
+/// Bytes of data that a plan moves from rank to rank for a message; reading from a peer counts as sent by it.
+///
+/// # Errors
+/// A message that the plan does not take.
+pub fn moved(plan: &Plan, request: &Request<'_>) -> Result<BTreeMap<(u32, u32), u64>, SimulateError> {
+    let program = program::compile(plan, &request.layout(plan)?)?;
+    let mut moved = BTreeMap::new();
+    for block in &program.blocks {
+        for work in block.steps.iter().filter_map(|step| step.kind.work()) {
+            let from = work.sources().iter().map(|source| (source.rank, block.rank));
+            let to = work.destinations().iter().map(|destination| (block.rank, destination.rank));
+            for pair in from.chain(to).filter(|(from, to)| from != to) {
+                *moved.entry(pair).or_default() += work.bytes(None);
+            }
+        }
+    }
+    Ok(moved)
 }
 
 fn run(
