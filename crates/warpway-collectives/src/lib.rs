@@ -20,17 +20,20 @@
 //! | `task.rs`, `world.rs` | what is to be done, among whom |
 //! | `algorithm.rs` | what the catalogue says of an algorithm, how its plan is built and proven |
 //! | `catalogue/` | the algorithms, one file per function |
+//! | `estimate.rs` | how long algorithms take in worlds too large for a plan |
 //! | `select/` | which of them a call takes, and why |
 #![forbid(unsafe_code)]
 
 mod algorithm;
 mod catalogue;
+mod estimate;
 mod select;
 mod task;
 mod world;
 
 pub use algorithm::{Algorithm, Refused, Traits};
 pub use catalogue::{catalogue, find};
+pub use estimate::{Cluster, Message, estimate, estimated};
 pub use select::{
     BadOverride, BadRegistration, Candidate, Choice, Explanation, NoChoice, Override, Reason, Registered,
     Registration, Request, Selector, Taken, Verdict,

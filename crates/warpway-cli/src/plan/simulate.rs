@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use warpway_plan::Notation;
 use warpway_plan::draw::chrome_trace;
-use warpway_plan::simulate::{Lane, Simulation, simulate};
+use warpway_plan::simulate::{self, Lane, Machine, Simulation};
 
 use super::source::{Planned, Source};
 use super::{Unreadable, print, print_json};
@@ -27,34 +27,45 @@ Examples:
   warpway plan calibrate -o here.json
   warpway plan simulate --collective all_reduce --algorithm two_shot -n 2 --topology here.json
   warpway plan simulate allreduce.json --bytes 1M --critical --trace trace.json
-  warpway plan simulate --example > topology.json")]
+  warpway plan simulate --example > topology.json
+  warpway plan simulate --collective all_reduce --algorithm hierarchical -n 16384 --hosts 2048 \\
+      --topology topology.json --estimate")]
 pub(super) struct Arguments {
     #[command(flatten)]
     source: Source,
     /// Bytes of the larger buffer of a rank; suffixes K, M, G
     #[arg(long, value_delimiter = ',', default_value = "1K,64K,1M,16M", value_parser = size::parse)]
     bytes: Vec<u64>,
+    /// For worlds too large for a plan: follow a typical rank of an algorithm of the catalogue instead
+    #[arg(long, requires = "collective", requires = "algorithm", conflicts_with_all = ["critical", "trace", "goal"])]
+    estimate: bool,
     /// List what the end of the last message waited for
     #[arg(long)]
     critical: bool,
     /// Write the last message as a Chrome trace, which ui.perfetto.dev opens
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Write the last message as a GOAL schedule, the input of LogGOPSim
+    #[arg(long, value_name = "FILE")]
+    goal: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let Arguments { source, bytes, critical, trace, json } = arguments;
+    let Arguments { source, bytes, estimate, critical, trace, goal, json } = arguments;
     if source.prints()? {
         return Ok(0);
     }
-    let planned = source.plan()?;
     let machine = source.machine()?;
+    if *estimate {
+        return run_estimate(arguments, &machine);
+    }
+    let planned = source.plan()?;
     let mut simulations = Vec::new();
     for &size in bytes {
-        let found = simulate(&planned.plan, &machine, &source.request(&planned, size));
+        let found = simulate::simulate(&planned.plan, &machine, &source.request(&planned, size));
         simulations.push((size, found.map_err(|error| Unreadable(error.to_string()))?));
     }
     if *json {
@@ -71,12 +82,40 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         let text = serde_json::to_string(&chrome_trace(last, &title))?;
         std::fs::write(path, text).map_err(|error| Unreadable(format!("{}: {error}", path.display())))?;
     }
+    if let Some(path) = goal {
+        let text = simulate::goal(&planned.plan, &machine, &source.request(&planned, *size));
+        let text = text.map_err(|error| Unreadable(error.to_string()))?;
+        std::fs::write(path, text).map_err(|error| Unreadable(format!("{}: {error}", path.display())))?;
+    }
+    Ok(0)
+}
+
+fn run_estimate(arguments: &Arguments, machine: &Machine) -> anyhow::Result<u8> {
+    let Arguments { source, bytes, json, .. } = arguments;
+    let mut times = Vec::new();
+    for &size in bytes {
+        times.push((size, source.estimate(machine, size)?));
+    }
+    if *json {
+        let message = |(bytes, time): &(u64, f64)| json!({"bytes": bytes, "time_us": time / 1e3});
+        let messages: Vec<Value> = times.iter().map(message).collect();
+        print_json(&json!({"estimate": source.title(), "topology": machine.name, "messages": messages}))?;
+        return Ok(0);
+    }
+    let mut text =
+        format!("{}; {}\n{:>12}  {:>12}  {:>8}\n", source.title(), machine.name, "bytes", "time us", "GB/s");
+    for (bytes, time) in times {
+        // Writing into a string does not fail.
+        let _ = writeln!(text, "{bytes:>12}  {:>12.2}  {:>8.2}", time / 1e3, bytes as f64 / time);
+    }
+    print(&text)?;
     Ok(0)
 }
 
 fn table(planned: &Planned, machine: &str, simulations: &[(u64, Simulation)]) -> String {
     let hosts = simulations.first().map_or(1, |(_, s)| s.host_of.iter().max().map_or(1, |last| last + 1));
-    let mut text = format!("{}: {} ranks on {hosts} hosts; {machine}\n", planned.name, planned.plan.n_ranks());
+    let mut text =
+        format!("{}: {} ranks on {hosts} hosts; {machine}\n", planned.name, planned.plan.n_ranks());
     // Writing into a string does not fail.
     let _ = writeln!(
         text,
@@ -85,7 +124,8 @@ fn table(planned: &Planned, machine: &str, simulations: &[(u64, Simulation)]) ->
     );
     for (bytes, simulation) in simulations {
         let bound = &simulation.bound;
-        let busiest = simulation.loads.first().map(|load| format!("{} {:.0} %", load.name, 100.0 * load.busy));
+        let busiest =
+            simulation.loads.first().map(|load| format!("{} {:.0} %", load.name, 100.0 * load.busy));
         let _ = writeln!(
             text,
             "{bytes:>12}  {:>10.2}  {:>8.2}  {:>10.2}  {:>5}  {}",

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use warpway_collectives::{Function, Task, World, catalogue, find};
+use warpway_collectives::{Cluster, Function, Message, Task, World, catalogue, estimate, estimated, find};
 use warpway_plan::simulate::{Machine, Request};
 use warpway_plan::verify::{Options, VerifiedPlan};
 use warpway_plan::{DataType, Plan, Repairs};
@@ -23,10 +23,10 @@ pub(super) struct Source {
     #[arg(long, requires = "collective")]
     algorithm: Option<String>,
     /// Ranks of a plan of the catalogue
-    #[arg(short = 'n', long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(short = 'n', long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     ranks: u32,
     /// Hosts among which the ranks are divided evenly; without it, ranks fill the hosts of the topology
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     hosts: Option<u32>,
     /// Blocks per rank of a plan of the catalogue
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -50,6 +50,9 @@ pub(super) struct Source {
     #[arg(long)]
     pub(super) schema: bool,
 }
+
+/// Ranks of a plan of the catalogue at most.
+const MOST_RANKS: u32 = 1024;
 
 fn function(text: &str) -> Result<Function, String> {
     let names = || Function::NAMED.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
@@ -78,12 +81,14 @@ impl Source {
             let (repairs, name) = (proven.repairs().clone(), proven.plan().name.clone());
             return Ok(Planned { plan: proven.into_plan(), repairs, name });
         };
+        self.check_ranks()?;
         let algorithms = || catalogue().filter(|algorithm| algorithm.function == function);
         let names = || algorithms().map(|algorithm| algorithm.name).collect::<Vec<_>>().join(", ");
         let task = self.task(function);
         let algorithm = match &self.algorithm {
-            Some(name) => find(function, name)
-                .ok_or_else(|| refused(format!("no algorithm `{name}` for {function}: there are {}", names())))?,
+            Some(name) => find(function, name).ok_or_else(|| {
+                refused(format!("no algorithm `{name}` for {function}: there are {}", names()))
+            })?,
             None => algorithms()
                 .find(|algorithm| (algorithm.fits)(&task).is_ok())
                 .ok_or_else(|| refused(format!("no algorithm for {function} fits: there are {}", names())))?,
@@ -111,7 +116,9 @@ impl Source {
     /// The topology; ranks that it has no room for are placed all the same where nothing is said of hosts.
     pub(super) fn machine(&self) -> anyhow::Result<Machine> {
         let Some(path) = &self.topology else {
-            super::complain("no --topology: these are times of a made-up machine (see `warpway plan calibrate`)");
+            super::complain(
+                "no --topology: these are times of a made-up machine (see `warpway plan calibrate`)",
+            );
             return Ok(Machine { stragglers: Vec::new(), ..Machine::example() });
         };
         let file = path.display();
@@ -129,6 +136,41 @@ impl Source {
             repairs: planned.repairs.clone(),
             ranks_per_host: Some(ranks_per_host),
             ..Request::message(bytes)
+        }
+    }
+
+    /// Nanoseconds of an algorithm for a message, step by step for a typical rank.
+    pub(super) fn estimate(&self, machine: &Machine, bytes: u64) -> anyhow::Result<f64> {
+        let refused = |why: String| anyhow::Error::from(Unreadable(why));
+        let hosts = self.hosts.unwrap_or(1);
+        if !self.ranks.is_multiple_of(hosts) {
+            return Err(refused(format!("{} ranks are not divided evenly among {hosts} hosts", self.ranks)));
+        }
+        let cluster = Cluster { hosts, ranks_per_host: self.ranks / hosts };
+        let message = Message { bytes, data_type: self.data_type };
+        let name = self.algorithm.as_deref().unwrap_or_default();
+        let found = self.collective.and_then(|function| estimate(function, name, machine, cluster, message));
+        found.ok_or_else(|| {
+            let list: Vec<String> =
+                estimated().map(|(function, name)| format!("{function} by {name}")).collect();
+            refused(format!("no estimate for that on {hosts} hosts: there are {}", list.join(", ")))
+        })
+    }
+
+    /// What `estimate` is about.
+    pub(super) fn title(&self) -> String {
+        let function = self.collective.map(|function| function.to_string()).unwrap_or_default();
+        let algorithm = self.algorithm.as_deref().unwrap_or_default();
+        format!("{function} by {algorithm}: {} ranks on {} hosts", self.ranks, self.hosts.unwrap_or(1))
+    }
+
+    /// Plans of so many ranks are not built.
+    fn check_ranks(&self) -> anyhow::Result<()> {
+        match self.ranks {
+            0..=MOST_RANKS => Ok(()),
+            ranks => {
+                Err(Unreadable(format!("{ranks} ranks are more than {MOST_RANKS}: use --estimate")).into())
+            }
         }
     }
 

@@ -28,7 +28,8 @@ pub fn graph(traffic: &Traffic, host_of: &[u32], title: &str) -> String {
     let mut svg = Svg::new(size, size + 40.0);
     svg.text([16.0, 24.0], Anchor::Start, "title", title);
     let total: u64 = traffic.values().sum();
-    let wire: u64 = traffic.iter().filter(|((a, b), _)| host(host_of, *a) != host(host_of, *b)).map(|(_, n)| n).sum();
+    let wire: u64 =
+        traffic.iter().filter(|((a, b), _)| host(host_of, *a) != host(host_of, *b)).map(|(_, n)| n).sum();
     let mut text = format!("{} between {} pairs of ranks", bytes(total as f64), traffic.len());
     if wire > 0 {
         text += &format!(", {} of it between hosts", bytes(wire as f64));
@@ -74,13 +75,16 @@ pub fn graph(traffic: &Traffic, host_of: &[u32], title: &str) -> String {
         svg.text([at[0], at[1] + 4.0], Anchor::Middle, "name", &rank.to_string());
         let first = rank == 0 || host(host_of, rank - 1) != host(host_of, rank);
         if n_hosts > 1 && first {
-            let last = (rank..n_ranks as u32).take_while(|other| host(host_of, *other) == host(host_of, rank)).last();
+            let last = (rank..n_ranks as u32)
+                .take_while(|other| host(host_of, *other) == host(host_of, rank))
+                .last();
             let to = last.map_or(angle, |last| place(last).0);
             host_arc(&mut svg, [middle_x, middle_y], radius + 26.0, (angle, to), host(host_of, rank));
         }
     }
     let tip = r#"<marker id="tip" viewBox="0 0 6 6" refX="4.5" refY="3" markerWidth="7" markerHeight="7" markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0.4 L5.8,3 L0,5.6 z" fill="context-stroke"/></marker>"#;
-    let style = palette::style() + ".label{font-size:9.5px;paint-order:stroke;stroke:#fff;stroke-width:3px}\n";
+    let style =
+        palette::style() + ".label{font-size:9.5px;paint-order:stroke;stroke:#fff;stroke-width:3px}\n";
     svg.finish(&style, &format!("{DEFINITIONS}{tip}"))
 }
 

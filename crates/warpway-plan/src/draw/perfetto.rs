@@ -46,7 +46,8 @@ pub fn chrome_trace(simulation: &Simulation, title: &str) -> Value {
             // A flow begins inside its slice.
             events.push(json!({"ph": "s", "name": "signal", "cat": "signal", "id": id, "pid": cause.rank,
                 "tid": thread(cause.lane), "ts": cause.start / 1e3}));
-            events.push(json!({"ph": "f", "bp": "e", "name": "signal", "cat": "signal", "id": id, "pid": pid,
+            events
+                .push(json!({"ph": "f", "bp": "e", "name": "signal", "cat": "signal", "id": id, "pid": pid,
                 "tid": tid, "ts": span.end / 1e3}));
         }
     }

@@ -64,7 +64,9 @@ impl Svg {
             Anchor::End => "end",
         };
         let (x, y, text) = (n(x), n(y), escape(text));
-        self.line(format_args!(r#"<text class="{class}" x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>"#));
+        self.line(format_args!(
+            r#"<text class="{class}" x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>"#
+        ));
     }
 
     /// The document; `style` is its style sheet, `definitions` what it refers to.
@@ -114,7 +116,13 @@ pub(super) fn time(nanoseconds: f64) -> String {
 
 /// Three digits that count.
 fn three(number: f64) -> String {
-    let decimals = if number >= 100.0 { 0 } else if number >= 10.0 { 1 } else { 2 };
+    let decimals = if number >= 100.0 {
+        0
+    } else if number >= 10.0 {
+        1
+    } else {
+        2
+    };
     format!("{number:.decimals$}")
 }
 
@@ -125,7 +133,10 @@ mod tests {
     #[test]
     fn numbers_as_people_read_them() {
         assert_eq!([n(1.04), n(-0.01), n(12.25), n(3.0)], ["1", "0", "12.2", "3"]);
-        assert_eq!([time(12.0), time(1234.0), time(56_780.0), time(2.5e6), time(3e9)], ["12 ns", "1.23 µs", "56.8 µs", "2.50 ms", "3.00 s"]);
+        assert_eq!(
+            [time(12.0), time(1234.0), time(56_780.0), time(2.5e6), time(3e9)],
+            ["12 ns", "1.23 µs", "56.8 µs", "2.50 ms", "3.00 s"]
+        );
         assert_eq!([bytes(12.0), bytes(1536.0), bytes(67_108_864.0)], ["12 B", "1.5 KiB", "64 MiB"]);
         assert_eq!(escape("<a&\"b\">"), "&lt;a&amp;&quot;b&quot;&gt;");
     }

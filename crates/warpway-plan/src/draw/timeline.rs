@@ -131,7 +131,8 @@ fn arrows(svg: &mut Svg, simulation: &Simulation, rows: &BTreeMap<(u32, Lane), f
         if is_own || drawn == ARROWS || span.lane == Lane::Launch {
             continue;
         }
-        let (Some(from), Some(to)) = (rows.get(&(cause.rank, cause.lane)), rows.get(&(span.rank, span.lane))) else {
+        let (Some(from), Some(to)) = (rows.get(&(cause.rank, cause.lane)), rows.get(&(span.rank, span.lane)))
+        else {
             continue;
         };
         let begin = if span.kind == SpanKind::Message { span.start } else { span.ready.max(cause.end) };
@@ -139,7 +140,17 @@ fn arrows(svg: &mut Svg, simulation: &Simulation, rows: &BTreeMap<(u32, Lane), f
         // From the near edge of one lane to the near edge of the other.
         let (y1, y2) = if from < to { (from + ROW - 4.0, *to) } else { (*from, to + ROW - 4.0) };
         let middle = (y1 + y2) / 2.0;
-        let path = format!("M{},{} C{},{} {},{} {},{}", n(x1), n(y1), n(x1), n(middle), n(x2), n(middle), n(x2), n(y2));
+        let path = format!(
+            "M{},{} C{},{} {},{} {},{}",
+            n(x1),
+            n(y1),
+            n(x1),
+            n(middle),
+            n(x2),
+            n(middle),
+            n(x2),
+            n(y2)
+        );
         svg.path(&path, "arrow", r#"marker-end="url(#head)""#, "");
         drawn += 1;
     }
@@ -148,7 +159,8 @@ fn arrows(svg: &mut Svg, simulation: &Simulation, rows: &BTreeMap<(u32, Lane), f
 /// Round moments, five to ten of them.
 fn ticks(end: f64) -> Vec<f64> {
     let magnitude = 10f64.powf((end / 10.0).log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * magnitude).find(|step| end / step <= 10.0);
+    let step =
+        [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * magnitude).find(|step| end / step <= 10.0);
     let step = step.unwrap_or(end);
     (0..=(end / step) as u32).map(|tick| f64::from(tick) * step).collect()
 }

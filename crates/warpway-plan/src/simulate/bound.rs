@@ -43,12 +43,12 @@ pub(super) fn latencies_only(machine: &Machine) -> Machine {
     (costs.packet_write, costs.packet_read) = (f64::INFINITY, f64::INFINITY);
     costs.fold.values_mut().for_each(|rate| *rate = f64::INFINITY);
     for host in &mut bare.hosts {
-        let free = f64::INFINITY;
-        host.memory =
-            vec![MemoryLevel { up_to_bytes: 1, copy: free, all_cores: free, from_peer: free, to_peer: free }];
+        host.memory = vec![MemoryLevel::FREE];
         host.cores = u32::MAX;
         host.rank_link = None;
-        host.nics.iter_mut().for_each(|nic| (nic.rate, nic.message_ns, nic.in_turn) = (free, 0.0, false));
+        host.nics
+            .iter_mut()
+            .for_each(|nic| (nic.rate, nic.message_ns, nic.in_turn) = (f64::INFINITY, 0.0, false));
     }
     bare.links.iter_mut().for_each(|link| link.rate = f64::INFINITY);
     bare.stragglers.clear();

@@ -112,28 +112,34 @@ impl<'a> Cost<'a> {
         let (raw_in, packets_in) = (count(work.sources(), Form::Raw), count(work.sources(), Form::Packets));
         let (raw_out, packets_out) =
             (count(work.destinations(), Form::Raw), count(work.destinations(), Form::Packets));
-        // A copy reads a byte and writes one; folds and further destinations count what they read and write.
+        // How often the bytes are read or written. A fold goes over all of them at once; a copy to several destinations is
+        // a copy to each.
         let passes = match (work.folds, raw_in, raw_out) {
             (true, ..) => raw_in + raw_out,
             (false, 0.0, _) => raw_out,
             (false, _, 0.0) => raw_in,
-            // Every destination is copied to by itself.
             (false, ..) => 2.0 * raw_out,
         };
-        let memory = bytes * passes / 2.0;
-        let arithmetic =
-            if work.folds { bytes * (raw_in + packets_in - 1.0).max(0.0) / self.fold_rate } else { 0.0 };
+        // A copy passes twice, the fold of one source into another three times.
+        let (memory, traffic, arithmetic) = match work.folds {
+            true => (
+                bytes * passes / 3.0 / level.fold,
+                bytes * passes / 3.0 / level.fold_all_cores,
+                bytes * (raw_in + packets_in - 1.0).max(0.0) / self.fold_rate,
+            ),
+            false => (bytes * passes / 2.0 / level.copy, bytes * passes / 2.0 / level.all_cores, 0.0),
+        };
         let foreign = match self.tracks {
             true => self.foreign(caches, (block, round), work, slice, level),
             false => 0.0,
         };
         let packets = cover * packets_in / costs.packet_read + cover * packets_out / costs.packet_write;
-        let time = (memory / level.copy).max(arithmetic) + foreign + packets;
-        let traffic = memory + (packets_in + packets_out) * cover;
+        let time = memory.max(arithmetic) + foreign + packets;
+        let traffic = traffic + (packets_in + packets_out) * cover / level.all_cores;
         let amount = bytes.max(1.0);
         let (memory_of_host, cores) = hosts.shared(rank);
         // While it runs alone, a transfer takes one core, and of the memory what its bytes take of all cores' rate.
-        let mut uses = vec![(memory_of_host, traffic / level.all_cores / amount), (cores, time / amount)];
+        let mut uses = vec![(memory_of_host, traffic / amount), (cores, time / amount)];
         self.links(hosts, rank, work, bytes / amount, &mut uses);
         Price { amount, limit: if time > 0.0 { amount / time } else { f64::INFINITY }, uses }
     }

@@ -34,15 +34,19 @@
 //! | `flows.rs`, `hosts.rs` | what transfers share, and how much each gets |
 //! | `packets.rs` | which packets are there |
 //! | `result.rs`, `bound.rs` | the answer, and what it cannot be below |
+//! | `recurrence.rs` | the same for worlds too large for a plan |
+//! | `goal.rs` | the plan for LogGOPSim |
 
 mod bound;
 mod caches;
 mod cost;
 mod flows;
+mod goal;
 mod hosts;
 mod machine;
 mod packets;
 mod program;
+mod recurrence;
 mod request;
 mod result;
 mod run;
@@ -50,9 +54,11 @@ mod run;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use bound::Bound;
+pub use goal::goal;
 pub use machine::{
     Costs, HostKind, Machine, MachineError, MemoryLevel, Nic, SharedLink, Straggler, machine_schema,
 };
+pub use recurrence::Recurrence;
 pub use request::{Request, Sizes};
 pub use result::{Lane, Load, RankTime, Simulation, Span, SpanId, SpanKind};
 
@@ -140,6 +146,16 @@ pub fn simulate(plan: &Plan, machine: &Machine, request: &Request<'_>) -> Result
         simulation.bound.hops = total(&bound::hops_only(machine))?.round() as u32;
     }
     Ok(simulation)
+}
+
+/// Bytes of every rank's input and output for a message.
+///
+/// # Errors
+/// A message that the plan does not take.
+pub fn buffers(plan: &Plan, request: &Request<'_>) -> Result<Vec<[u64; 2]>, SimulateError> {
+    let layout = request.layout(plan)?;
+    let of = |rank| [BufferKind::Input, BufferKind::Output].map(|buffer| layout.buffer_bytes(rank, buffer));
+    Ok((0..plan.n_ranks()).map(of).collect())
 }
 
 /// Bytes of data that a plan moves from rank to rank for a message; reading from a peer counts as sent by it.

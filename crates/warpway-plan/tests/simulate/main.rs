@@ -1,6 +1,7 @@
 //! The simulator: times worked out by hand, sharing, malformed topology files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod loggops;
 mod sharing;
 mod times;
 mod topology_file;

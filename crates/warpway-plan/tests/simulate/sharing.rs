@@ -51,9 +51,8 @@ fn bytes_in_other_blocks_caches_cost_more() {
     p.wait(to, 0, DataSync::After).unwrap();
     let plan = p.finish().unwrap();
     let mut machine = Machine::plain(2);
-    let level =
-        MemoryLevel { up_to_bytes: 1 << 30, copy: 10.0, all_cores: 1e9, from_peer: 5.0, to_peer: 2.5 };
-    machine.hosts[0].memory = vec![level];
+    let plain = machine.hosts[0].memory[0];
+    machine.hosts[0].memory = vec![MemoryLevel { from_peer: 5.0, to_peer: 2.5, ..plain }];
     let around = 500.0 + 2.0 * (10.0 + 30.0 + 100.0 + 30.0);
     let first = simulate(&plan, &machine, &once(1000)).unwrap().total_ns;
     close(first, around + 100.0 + 200.0);

@@ -10,6 +10,8 @@ pub(super) fn example() -> Machine {
         up_to_bytes,
         copy,
         all_cores,
+        fold: copy / 1.5,
+        fold_all_cores: all_cores / 1.5,
         from_peer,
         to_peer,
     };
@@ -45,8 +47,15 @@ pub(super) fn example() -> Machine {
 }
 
 pub(super) fn plain(ranks: u32) -> Machine {
-    let free =
-        MemoryLevel { up_to_bytes: 1 << 40, copy: 10.0, all_cores: 1e9, from_peer: 10.0, to_peer: 10.0 };
+    let free = MemoryLevel {
+        up_to_bytes: 1 << 40,
+        copy: 10.0,
+        all_cores: 1e9,
+        fold: 10.0 / 1.5,
+        fold_all_cores: 1e9,
+        from_peer: 10.0,
+        to_peer: 10.0,
+    };
     let host =
         HostKind { count: 1, ranks, cores: u32::MAX, memory: vec![free], nics: Vec::new(), rank_link: None };
     Machine {

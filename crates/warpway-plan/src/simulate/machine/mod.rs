@@ -60,6 +60,10 @@ pub struct MemoryLevel {
     pub copy: f64,
     /// The same of all cores at once, together: what blocks of a host share.
     pub all_cores: f64,
+    /// One block folds one source into another, in GB/s of one of them: reads two, writes one, by ordinary loads and stores.
+    pub fold: f64,
+    /// The same of all cores together.
+    pub fold_all_cores: f64,
     /// A block copies to itself what another block wrote last.
     pub from_peer: f64,
     /// A block writes where another block read or wrote last.
@@ -208,6 +212,8 @@ impl HostKind {
             up_to_bytes: bytes,
             copy: between(low.copy, high.copy),
             all_cores: between(low.all_cores, high.all_cores),
+            fold: between(low.fold, high.fold),
+            fold_all_cores: between(low.fold_all_cores, high.fold_all_cores),
             from_peer: between(low.from_peer, high.from_peer),
             to_peer: between(low.to_peer, high.to_peer),
         }
@@ -216,10 +222,12 @@ impl HostKind {
 
 impl MemoryLevel {
     /// Of a host without levels: moving bytes takes no time.
-    const FREE: Self = Self {
+    pub(in crate::simulate) const FREE: Self = Self {
         up_to_bytes: u64::MAX,
         copy: f64::INFINITY,
         all_cores: f64::INFINITY,
+        fold: f64::INFINITY,
+        fold_all_cores: f64::INFINITY,
         from_peer: f64::INFINITY,
         to_peer: f64::INFINITY,
     };
@@ -235,6 +243,8 @@ mod tests {
             up_to_bytes,
             copy: rate,
             all_cores: 2.0 * rate,
+            fold: rate,
+            fold_all_cores: rate,
             from_peer: rate / 2.0,
             to_peer: rate / 4.0,
         };

@@ -72,13 +72,17 @@ fn host(at: &At<'_>) -> Result<HostKind> {
 fn level(at: &At<'_>) -> Result<MemoryLevel> {
     let mut object = at.object()?;
     let copy = object.required("copy")?.rate()?;
-    let or_copy = |at: Option<At<'_>>| at.map_or(Ok(copy), |at| at.rate());
+    let all_cores = object.required("all_cores")?.rate()?;
+    let or = |at: Option<At<'_>>, rate: f64| at.map_or(Ok(rate), |at| at.rate());
     let level = MemoryLevel {
         up_to_bytes: object.required("up_to_bytes")?.whole(1)?,
         copy,
-        all_cores: object.required("all_cores")?.rate()?,
-        from_peer: or_copy(object.optional("from_peer"))?,
-        to_peer: or_copy(object.optional("to_peer"))?,
+        all_cores,
+        // Three bytes read or written instead of two.
+        fold: or(object.optional("fold"), copy / 1.5)?,
+        fold_all_cores: or(object.optional("fold_all_cores"), all_cores / 1.5)?,
+        from_peer: or(object.optional("from_peer"), copy)?,
+        to_peer: or(object.optional("to_peer"), copy)?,
     };
     object.end()?;
     Ok(level)

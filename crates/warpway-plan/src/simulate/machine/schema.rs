@@ -23,6 +23,8 @@ fn schema() -> Value {
             "up_to_bytes": whole(1, "Bytes that a block touches in one launch."),
             "copy": rate("GB/s of one block that copies what it alone touches."),
             "all_cores": rate("GB/s of all cores of the host together, each copying its own."),
+            "fold": rate("GB/s of one block that folds one source into another, reading two and writing one; 2/3 of `copy` if absent."),
+            "fold_all_cores": rate("The same of all cores together; 2/3 of `all_cores` if absent."),
             "from_peer": rate("GB/s of a copy of what another block wrote last; `copy` if absent."),
             "to_peer": rate("GB/s of a copy to where another block read or wrote last; `copy` if absent."),
         }),

@@ -49,7 +49,7 @@ fn host(host: &HostKind) -> Value {
     let level = |level: &MemoryLevel| {
         json!({
             "up_to_bytes": level.up_to_bytes, "copy": level.copy, "all_cores": level.all_cores,
-            "from_peer": level.from_peer, "to_peer": level.to_peer,
+            "fold": level.fold, "fold_all_cores": level.fold_all_cores, "from_peer": level.from_peer, "to_peer": level.to_peer,
         })
     };
     let nics = host.nics.iter().map(

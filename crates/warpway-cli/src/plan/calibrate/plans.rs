@@ -1,0 +1,173 @@
+//! Plans of one primitive each, for two ranks. They compute nothing and are run without a proof.
+
+use warpway_plan::{
+    BuildError, CollectiveShape, DataSync, Plan, Program, ProgramOptions, Protocol, Reduction,
+    ThreadBlockGroup,
+};
+
+type Built = Result<Plan, BuildError>;
+
+fn program(chunks: [u64; 2]) -> Result<Program, BuildError> {
+    let shape = CollectiveShape::test(2, chunks[0], chunks[1]);
+    Program::new(ProgramOptions {
+        fusion: false,
+        double_scratch: true,
+        protocol: Protocol::LowLatency,
+        ..ProgramOptions::new("primitive", shape)
+    })
+}
+
+/// The first `ranks` ranks copy their input chunk by chunk.
+pub(super) fn copies(ranks: u32, chunks: u64) -> Built {
+    let mut p = program([chunks, chunks])?;
+    for rank in 0..ranks {
+        for chunk in 0..chunks {
+            p.copy(p.output(rank)?.chunk(chunk..=chunk)?, p.input(rank)?.chunk(chunk..=chunk)?, 0)?;
+        }
+    }
+    p.finish()
+}
+
+/// Both ranks copy their input, each by two blocks.
+pub(super) fn copies_by_two_blocks() -> Built {
+    let mut p = program([2, 2])?;
+    let group = ThreadBlockGroup::new(0..2)?;
+    for rank in 0..2 {
+        p.copy(p.output(rank)?.whole(), p.input(rank)?.whole(), &group)?;
+    }
+    p.finish()
+}
+
+/// The first `ranks` ranks fold one half of their input into the other, to the output.
+pub(super) fn fold(ranks: u32) -> Built {
+    let mut p = program([2, 1])?;
+    for rank in 0..ranks {
+        let (a, b) = (p.input(rank)?.chunk(0..=0)?, p.input(rank)?.chunk(1..=1)?);
+        p.reduce(Reduction::of(a, &[b]).into(p.output(rank)?.whole()), 0)?;
+    }
+    p.finish()
+}
+
+/// A signal there and one back, so many times, between each of `blocks` blocks and its partner.
+pub(super) fn ping_pong(rounds: u32, blocks: u32) -> Built {
+    let mut p = program([1, 1])?;
+    for block in 0..blocks {
+        let (there, back) = (p.memory_channel(0, 1)?, p.memory_channel(1, 0)?);
+        for _ in 0..rounds {
+            p.signal(there, block, DataSync::None)?;
+            p.wait(back, block, DataSync::None)?;
+            p.signal(back, block, DataSync::None)?;
+            p.wait(there, block, DataSync::None)?;
+        }
+    }
+    p.finish()
+}
+
+/// So many signals in one direction, and one back.
+pub(super) fn signals(count: u32) -> Built {
+    let mut p = program([1, 1])?;
+    let (there, back) = (p.memory_channel(0, 1)?, p.memory_channel(1, 0)?);
+    for _ in 0..count {
+        p.signal(there, 0, DataSync::None)?;
+    }
+    for _ in 0..count {
+        p.wait(back, 0, DataSync::None)?;
+    }
+    p.signal(back, 0, DataSync::None)?;
+    p.wait(there, 0, DataSync::None)?;
+    p.finish()
+}
+
+/// The same through proxies.
+pub(super) fn port_ping_pong(rounds: u32) -> Built {
+    let mut p = program([1, 1])?;
+    let (there, back) = (p.port_channel(0, 1)?, p.port_channel(1, 0)?);
+    for _ in 0..rounds {
+        p.signal(there, 0, DataSync::None)?;
+        p.wait(back, 0, DataSync::None)?;
+        p.signal(back, 0, DataSync::None)?;
+        p.wait(there, 0, DataSync::None)?;
+    }
+    p.finish()
+}
+
+/// So many requests to the proxy, and a signal back.
+pub(super) fn port_signals(count: u32) -> Built {
+    let mut p = program([1, 1])?;
+    let (there, back) = (p.port_channel(0, 1)?, p.port_channel(1, 0)?);
+    for _ in 0..count {
+        p.signal(there, 0, DataSync::None)?;
+    }
+    for _ in 0..count {
+        p.wait(back, 0, DataSync::None)?;
+    }
+    p.signal(back, 0, DataSync::None)?;
+    p.wait(there, 0, DataSync::None)?;
+    p.finish()
+}
+
+/// Each rank touches the other's output, so both tell where it is.
+pub(super) fn handshake() -> Built {
+    let mut p = program([1, 2])?;
+    for (me, peer) in [(0, 1), (1, 0)] {
+        let channel = p.memory_channel(me, peer)?;
+        p.put(channel, p.output(peer)?.chunk(1..=1)?, p.input(me)?.whole(), 0)?;
+    }
+    p.finish()
+}
+
+/// Packets there and back, so many times, each time to slots of their own.
+pub(super) fn packet_ping_pong(rounds: u64) -> Built {
+    let mut p = program([1, 1])?;
+    let slots = [p.scratch(0, rounds)?, p.scratch(1, rounds)?];
+    let channels = [p.memory_channel(0, 1)?, p.memory_channel(1, 0)?];
+    for round in 0..rounds {
+        for (me, peer) in [(0u32, 1u32), (1, 0)] {
+            let slot = slots[peer as usize].chunk(round..=round)?;
+            p.put_packets(channels[me as usize], slot, p.input(me)?.whole(), 0)?;
+            p.unpack_packets(p.output(peer)?.whole(), slot, 0)?;
+        }
+    }
+    p.finish()
+}
+
+/// Packets in both directions at once.
+pub(super) fn packet_exchange() -> Built {
+    let mut p = program([1, 1])?;
+    let slots = [p.scratch(0, 1)?.whole(), p.scratch(1, 1)?.whole()];
+    let channels = [p.memory_channel(0, 1)?, p.memory_channel(1, 0)?];
+    for (me, peer) in [(0, 1), (1, 0)] {
+        p.put_packets(channels[me], slots[peer], p.input(me as u32)?.whole(), 0)?;
+    }
+    for me in [0, 1] {
+        p.unpack_packets(p.output(me as u32)?.whole(), slots[me], 0)?;
+    }
+    p.finish()
+}
+
+/// Rank 0 writes to rank 1, which reads it and answers: each launch moves the bytes from one cache to the other and
+/// back.
+pub(super) fn migrate() -> Built {
+    let shape = CollectiveShape::test(2, 1, 1);
+    let mut p = Program::new(ProgramOptions { fusion: false, ..ProgramOptions::new("migrate", shape) })?;
+    let (there, back) = (p.memory_channel(0, 1)?, p.memory_channel(1, 0)?);
+    let shared = p.scratch(1, 1)?.whole();
+    p.put(there, shared, p.input(0)?.whole(), 0)?;
+    p.signal(there, 0, DataSync::Before)?;
+    p.wait(back, 0, DataSync::After)?;
+    p.copy(p.output(1)?.whole(), shared, 0)?;
+    p.signal(back, 0, DataSync::Before)?;
+    p.wait(there, 0, DataSync::After)?;
+    p.finish()
+}
+
+/// A barrier of two blocks of each rank, so many times.
+pub(super) fn barriers(count: u32) -> Built {
+    let mut p = program([1, 1])?;
+    for rank in 0..2 {
+        for _ in 0..count {
+            p.barrier(rank, &[0, 1])?;
+        }
+    }
+    p.finish()
+}
