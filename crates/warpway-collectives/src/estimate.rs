@@ -100,7 +100,7 @@ fn all_reduce_hierarchical(machine: &Machine, cluster: Cluster, message: Message
     clock.copy(near, share);
     clock.receive(others, arrival);
     clock.copy(others * near, share);
-    // What was sent last is complete when its answer is there, which came while results were passed on.
+    clock.flush(others, arrival);
     clock.meet(near);
     clock.now()
 }

@@ -5,7 +5,7 @@
 //! interfaces and links at once. That takes time and memory independent of the number of ranks, and agrees with the event
 //! simulation as far as the symmetry goes: not with stragglers, nor where steps of different kinds overlap.
 
-use super::machine::{Machine, MemoryLevel};
+use super::machine::{Machine, MemoryLevel, SharedLink};
 use crate::data_type::DataType;
 
 /// The clock of a typical rank among `hosts` hosts of `ranks` ranks, each with one block.
@@ -85,7 +85,6 @@ impl<'m> Recurrence<'m> {
         let taken = (count - 1.0).max(0.0) * costs.proxy_ns.max(costs.step_ns + costs.request_ns);
         let mut drained = 0.0f64;
         let mut last = 0.0f64;
-        let mut latency = self.machine.wire_latency_ns;
         if let Some(host) = self.machine.host(0).filter(|host| !host.nics.is_empty()) {
             let nic = host.nics[0];
             let per_nic = self.ranks.div_ceil(host.nics.len() as u64) as f64;
@@ -95,17 +94,13 @@ impl<'m> Recurrence<'m> {
             last = one;
         }
         for link in &self.machine.links {
-            // Of the messages of the hosts inside, those to hosts outside cross it.
-            let inside = link.inside.iter().filter(|host| u64::from(**host) < self.hosts).count() as f64;
-            let others = (self.hosts - 1).max(1) as f64;
-            let leaving = inside * (self.hosts as f64 - inside) / others;
+            let leaving = self.leaving(link);
             if leaving > 0.0 {
                 drained = drained.max(leaving * self.ranks as f64 * count * bytes as f64 / link.rate);
-                latency = latency.max(self.machine.wire_latency_ns + link.latency_ns);
             }
         }
         self.now += asked;
-        (begun + drained).max(begun + taken + last) + latency
+        (begun + drained).max(begun + taken + last) + self.latency()
     }
 
     /// Waits for so many messages, the last of which arrives at `arrival`.
@@ -113,6 +108,23 @@ impl<'m> Recurrence<'m> {
         let taken = self.machine.costs.step_ns + self.machine.costs.wait_ns;
         let earlier = self.now + messages.saturating_sub(1) as f64 * taken;
         self.now = earlier.max(arrival) + taken;
+    }
+
+    /// Waits until as many messages, the last of which arrives at `arrival`, are known to have arrived.
+    pub fn flush(&mut self, messages: u64, arrival: f64) {
+        self.now = self.now.max(arrival + self.latency()) + messages as f64 * self.machine.costs.step_ns;
+    }
+
+    /// Hosts inside a link, times the share of their messages that leave it.
+    fn leaving(&self, link: &SharedLink) -> f64 {
+        let inside = link.inside.iter().filter(|host| u64::from(**host) < self.hosts).count() as f64;
+        inside * (self.hosts as f64 - inside) / self.hosts.saturating_sub(1).max(1) as f64
+    }
+
+    /// One way between hosts, for the messages that take longest.
+    fn latency(&self) -> f64 {
+        let crossed = self.machine.links.iter().filter(|link| self.leaving(link) > 0.0);
+        self.machine.wire_latency_ns + crossed.map(|link| link.latency_ns).fold(0.0, f64::max)
     }
 
     /// Operations that move bytes, of all ranks of a host at once.
