@@ -8,7 +8,7 @@ use super::report::{Report, Row};
 use super::session::Session;
 
 pub(super) fn run(session: &Session, arguments: &Arguments, report: &mut Report) -> Result<()> {
-    report.begin("barrier", 0);
+    report.begin("semaphore_barrier", 0);
     let barrier = match arguments.transport.transport() {
         Some(transport) => session.comm().make_barrier_by(transport)?,
         None => session.comm().make_barrier()?,
@@ -16,7 +16,7 @@ pub(super) fn run(session: &Session, arguments: &Arguments, report: &mut Report)
     let samples = session.time(arguments.batches, || barrier.wait())?;
     // Nobody drops its semaphores while a peer still waits.
     session.barrier().wait()?;
-    let mut row = Row::new("barrier", 0, &samples);
+    let mut row = Row::new("semaphore_barrier", 0, &samples);
     row.transport = transport_name(session);
     row.errors = session.sum(early_leavers(session, &barrier)?)?;
     report.push(row);

@@ -75,6 +75,7 @@ impl<'a> Contestant<'a> {
         let warpway = |way: &str| format!("warpway {}{way}", env!("CARGO_PKG_VERSION"));
         let (program, benchmark) = match row.benchmark.as_str() {
             "packets" => (warpway(" packets"), "ping_pong"),
+            "semaphore_barrier" => (warpway(" semaphores"), "barrier"),
             "memcpy" => ("memcpy".to_owned(), "put"),
             "put" if row.transport == "tcp" => (warpway(""), "tcp_stream"),
             other => (warpway(""), other),

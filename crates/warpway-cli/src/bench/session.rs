@@ -100,11 +100,21 @@ impl Session {
 
     /// Sum of a number over all ranks.
     pub(super) fn sum(&self, value: u64) -> warpway::Result<u64> {
+        Ok(self.gather(value)?.into_iter().fold(0, u64::wrapping_add))
+    }
+
+    /// The greatest of a number over all ranks.
+    pub(super) fn greatest(&self, value: f64) -> warpway::Result<f64> {
+        Ok(self.gather(value.to_bits())?.into_iter().map(f64::from_bits).fold(value, f64::max))
+    }
+
+    /// Everybody's number, by rank.
+    fn gather(&self, value: u64) -> warpway::Result<Vec<u64>> {
         let mut slots = vec![0u8; 8 * self.n_ranks() as usize];
         let own = 8 * self.rank() as usize;
         slots[own..own + 8].copy_from_slice(&value.to_le_bytes());
         self.comm.bootstrap().all_gather(&mut slots, 8, self.comm.config().bootstrap_timeout.start())?;
         let (numbers, _) = slots.as_chunks::<8>();
-        Ok(numbers.iter().map(|n| u64::from_le_bytes(*n)).fold(0, u64::wrapping_add))
+        Ok(numbers.iter().map(|n| u64::from_le_bytes(*n)).collect())
     }
 }

@@ -5,7 +5,7 @@ use warpway::DataType;
 use warpway::plan::{Action, Collective, Plan, ReduceOp};
 
 use super::super::pattern;
-use super::numbers::Numbers;
+use super::super::numbers::Numbers;
 
 /// See the module's page.
 pub(super) struct Goal {

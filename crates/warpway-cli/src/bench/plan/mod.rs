@@ -2,7 +2,6 @@
 
 mod goal;
 mod message;
-mod numbers;
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};

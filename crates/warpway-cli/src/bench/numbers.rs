@@ -4,7 +4,7 @@ use anyhow::ensure;
 use warpway::DataType;
 use warpway::plan::ReduceOp;
 
-use super::super::pattern;
+use super::pattern;
 
 /// Inputs of all ranks, and what folding them gives.
 #[derive(Debug, Clone, Copy)]
