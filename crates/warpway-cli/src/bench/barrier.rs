@@ -3,7 +3,6 @@
 use warpway::{Barrier, Result};
 
 use super::Arguments;
-use super::links::transport_name;
 use super::report::{Report, Row};
 use super::session::Session;
 
@@ -17,7 +16,7 @@ pub(super) fn run(session: &Session, arguments: &Arguments, report: &mut Report)
     // Nobody drops its semaphores while a peer still waits.
     session.barrier().wait()?;
     let mut row = Row::new("semaphore_barrier", 0, &samples);
-    row.transport = transport_name(session);
+    row.transport = session.transport_name();
     row.errors = session.sum(early_leavers(session, &barrier)?)?;
     report.push(row);
     Ok(())

@@ -7,7 +7,6 @@ mod barrier;
 mod collective;
 mod fifo;
 mod gpu;
-mod links;
 mod memcpy;
 mod numbers;
 mod pattern;

@@ -56,6 +56,17 @@ impl Session {
         &self.peers
     }
 
+    /// What joins this rank with the others, as the report calls it.
+    pub(super) fn transport_name(&self) -> &'static str {
+        let own = self.rank() as usize;
+        let others = self.peers.iter().enumerate().filter(|(rank, _)| *rank != own);
+        let mut transports = others.map(|(_, peer)| peer.connection().transport());
+        if self.n_ranks() == 1 {
+            return "none";
+        }
+        if transports.all(|transport| transport == Transport::SharedMemory) { "shared" } else { "tcp" }
+    }
+
     pub(super) fn barrier(&self) -> &Barrier {
         &self.barrier
     }

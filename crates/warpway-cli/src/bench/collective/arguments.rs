@@ -213,12 +213,7 @@ impl Arguments {
     }
 
     pub(super) fn pace(&self) -> Pace {
-        Pace {
-            batches: self.batches,
-            calls: self.iterations,
-            seconds: self.limit,
-            check: !self.no_check,
-        }
+        Pace { batches: self.batches, calls: self.iterations, seconds: self.limit, check: !self.no_check }
     }
 
     /// A barrier has none.

@@ -64,6 +64,15 @@ impl Subject {
         bytes / self.granule()
     }
 
+    /// Bytes of the buffers of all ranks together.
+    pub(super) fn footprint(&self, case: Case) -> u64 {
+        let buffers = (0..self.n_ranks).map(|rank| {
+            let Shape { input, output, whole, .. } = self.shape(case, rank);
+            if case.in_place { whole } else { input.len + output.len }
+        });
+        buffers.sum::<u64>() * self.element()
+    }
+
     /// Of a call's bytes divided by its time, what the busiest link carries at least: see [`super`].
     pub(super) fn bus_factor(&self) -> f64 {
         use Function::{AllReduce, Barrier, Broadcast, Reduce};

@@ -1,8 +1,5 @@
 //! What the memory gives: plain copies by all ranks at once, the floor of every collective.
 
-/// Larger copies are no faster.
-const MOST: u64 = 64 << 20;
-
 /// Private buffers that have been touched.
 pub(super) struct Copy {
     source: Vec<u8>,
@@ -10,10 +7,9 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Of so many bytes, or the most that are worth while.
+    /// Of so many bytes.
     pub(super) fn new(bytes: u64) -> Self {
-        let len = bytes_of(bytes) as usize;
-        Self { source: vec![0x5a; len], target: vec![0xa5; len] }
+        Self { source: vec![0x5a; bytes as usize], target: vec![0xa5; bytes as usize] }
     }
 
     pub(super) fn run(&mut self, times: u64) {
@@ -22,9 +18,4 @@ impl Copy {
             std::hint::black_box(&mut self.target);
         }
     }
-}
-
-/// How many bytes are copied for a case of so many.
-pub(super) fn bytes_of(bytes: u64) -> u64 {
-    bytes.min(MOST)
 }

@@ -136,11 +136,8 @@ impl Side {
     /// Adds the floor: what the plan moves, and the rate of plain copies.
     pub(super) fn with_floor(self, moved_bytes: Option<f64>, copy_gb_per_s: f64) -> Self {
         let us = moved_bytes.map(|moved| moved / copy_gb_per_s / 1e3);
-        let floor = us.zip(moved_bytes).filter(|_| self.time.median_us > 0.0).map(|(us, moved_bytes)| Floor {
-            moved_bytes,
-            copy_gb_per_s,
-            us,
-            share: us / self.time.median_us,
+        let floor = us.zip(moved_bytes).filter(|_| self.time.median_us > 0.0).map(|(us, moved_bytes)| {
+            Floor { moved_bytes, copy_gb_per_s, us, share: us / self.time.median_us }
         });
         Self { floor, ..self }
     }
@@ -154,15 +151,7 @@ impl Rivalry {
             Opened::Unsupported(why) => (false, None, Some(why.clone())),
         };
         let ratio = (time.median_us > 0.0 && ours > 0.0).then(|| time.median_us / ours);
-        Self {
-            name: outcome.name.clone(),
-            time,
-            in_place,
-            program,
-            wrong: outcome.wrong,
-            ratio,
-            unsupported,
-        }
+        Self { name: outcome.name.clone(), time, in_place, program, wrong: outcome.wrong, ratio, unsupported }
     }
 }
 
@@ -189,8 +178,10 @@ mod tests {
         };
         let ready = || Opened::Ready { in_place: false, wrong: 0, algorithm: Some("ring".into()) };
         let case = Case { bytes: 1_000_000, in_place: false };
-        let peers =
-            [outcome("a", &[250.0, 240.0, 300.0], ready()), outcome("b", &[], Opened::Unsupported("no".into()))];
+        let peers = [
+            outcome("a", &[250.0, 240.0, 300.0], ready()),
+            outcome("b", &[], Opened::Unsupported("no".into())),
+        ];
         let side = Side::new(&subject, case, &outcome("Warpway", &[90.0, 100.0, 110.0], ready()), &peers);
         assert_eq!((side.time.median_us, side.gb_per_s, side.bus_gb_per_s), (100.0, 10.0, 15.0));
         assert_eq!(side.peers.iter().map(|peer| peer.ratio).collect::<Vec<_>>(), [Some(2.5), None]);

@@ -40,7 +40,7 @@ impl Message {
     /// `plain`: slices in place of registered memory.
     pub(super) fn new(comm: &Communicator, subject: &Subject, case: Case, plain: bool) -> Result<Self> {
         let (shape, element) = (subject.shape(case, comm.rank()), subject.element());
-        let memory = |elements: u64| {
+        let memory = |elements: u64| -> Result<Memory> {
             let bytes = elements * element;
             Ok(match bytes {
                 0 => Memory::Empty,
@@ -73,7 +73,12 @@ impl Message {
         for segment in round.output(subject, self.case, rank) {
             output.write_segment(&segment, shape.output.start, element, |byte| !byte)?;
         }
-        self.input.write_segment(&round.input(rank, shape.input.len), shape.input.start, element, |byte| byte)?;
+        self.input.write_segment(
+            &round.input(rank, shape.input.len),
+            shape.input.start,
+            element,
+            |byte| byte,
+        )?;
         self.input.guard()?;
         self.output.guard()
     }

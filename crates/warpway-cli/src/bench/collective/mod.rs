@@ -21,6 +21,7 @@ mod copy;
 mod figures;
 mod message;
 mod oracle;
+mod own;
 mod peer;
 mod plot;
 mod programs;
@@ -29,22 +30,21 @@ mod report;
 mod table;
 mod traffic;
 mod turns;
-mod own;
 
 use std::cell::RefCell;
 
 use anyhow::ensure;
 use warpway_collectives::{Explanation, find};
 
-pub(super) use arguments::Command;
 use arguments::Arguments;
+pub(super) use arguments::Command;
 use case::{Case, Subject};
 use figures::{Row, Side};
+use own::{Copies, Warpway};
 use peer::Peer;
 use ranks::{Order, Ranks};
 use report::Report;
 use turns::{Contestant, Opened, hold};
-use own::{Copies, Warpway};
 
 use super::session::{self, Session};
 
@@ -65,8 +65,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<u8> {
     let session = Session::join(None)?;
     let subject = arguments.subject(function, session.n_ranks());
     // The peers are to hear the reason, not only that this rank has left.
-    take_part(&session, &subject, arguments)
-        .inspect_err(|error| session.comm().abort(format!("{error:#}")))
+    take_part(&session, &subject, arguments).inspect_err(|error| session.comm().abort(format!("{error:#}")))
 }
 
 fn take_part(session: &Session, subject: &Subject, arguments: &Arguments) -> anyhow::Result<u8> {
@@ -99,8 +98,9 @@ fn lead(ranks: &RefCell<Ranks<'_>>, subject: &Subject, arguments: &Arguments) ->
             let [own, copied, rivals @ ..] = &*outcomes else { continue };
             let mut side = Side::new(subject, case, own, rivals);
             if matches!(copied.opened, Opened::Ready { .. }) && matches!(own.opened, Opened::Ready { .. }) {
-                let rate = copies.rate(bytes, copied.samples.median());
-                side = side.with_floor(ours.explanation().and_then(|choice| moved_bytes(choice, bytes)), rate);
+                let rate = copies.rate(copied.samples.median());
+                side =
+                    side.with_floor(ours.explanation().and_then(|choice| moved_bytes(choice, bytes)), rate);
             }
             if let Some(explanation) = ours.explanation().filter(|_| arguments.explain) {
                 report.explain(explanation);

@@ -36,7 +36,8 @@ pub(super) struct Segment<'a> {
 impl Round {
     /// An error if results cannot be checked exactly.
     pub(super) fn new(subject: &Subject, round: u64) -> anyhow::Result<Self> {
-        let table = |element: &dyn Fn(u64) -> Vec<u8>| Table { bytes: (0..PERIOD).flat_map(element).collect() };
+        let table =
+            |element: &dyn Fn(u64) -> Vec<u8>| Table { bytes: (0..PERIOD).flat_map(element).collect() };
         let ranks = 0..subject.n_ranks;
         if !subject.function.reduces() {
             let size = subject.element();
@@ -61,8 +62,8 @@ impl Round {
     /// What the output of `rank` must be, in pieces from its first element on; nothing where anything is right.
     pub(super) fn output(&self, subject: &Subject, case: Case, rank: u32) -> Vec<Segment<'_>> {
         use Function::{
-            AllGather, AllGatherV, AllReduce, AllToAll, AllToAllV, Barrier, Broadcast, Gather, Reduce, ReduceScatter,
-            ReduceScatterV, Scatter,
+            AllGather, AllGatherV, AllReduce, AllToAll, AllToAllV, Barrier, Broadcast, Gather, Reduce,
+            ReduceScatter, ReduceScatterV, Scatter,
         };
         let shape = subject.shape(case, rank);
         let all = shape.output.len;
@@ -73,7 +74,12 @@ impl Round {
         let of_each = |phase: &dyn Fn(u32) -> u64| {
             let places = (0..).zip(shape.offsets.iter().zip(&shape.counts));
             places
-                .map(|(q, (start, len))| Segment { table: given(q), start: *start, len: *len, phase: phase(q) })
+                .map(|(q, (start, len))| Segment {
+                    table: given(q),
+                    start: *start,
+                    len: *len,
+                    phase: phase(q),
+                })
                 .collect()
         };
         match subject.function {
@@ -171,8 +177,13 @@ mod tests {
         let n_ranks = 3;
         for (function, _) in Function::NAMED {
             for elements in [3, 33, 60_000] {
-                let subject =
-                    Subject { function: *function, data_type: DataType::Uint64, op: ReduceOp::Sum, root: 2, n_ranks };
+                let subject = Subject {
+                    function: *function,
+                    data_type: DataType::Uint64,
+                    op: ReduceOp::Sum,
+                    root: 2,
+                    n_ranks,
+                };
                 let case = Case { bytes: 8 * elements, in_place: false };
                 let round = Round::new(&subject, 5).unwrap();
                 let words = |bytes: Vec<u8>| -> Vec<u64> {
@@ -185,7 +196,11 @@ mod tests {
                     let segments = round.output(&subject, case, rank);
                     let found: Vec<u64> =
                         segments.iter().flat_map(|segment| words(bytes_of(segment, 8))).collect();
-                    assert_eq!(found, expected(&subject, case, rank, &inputs), "{function} {elements} {rank}");
+                    assert_eq!(
+                        found,
+                        expected(&subject, case, rank, &inputs),
+                        "{function} {elements} {rank}"
+                    );
                 }
             }
         }

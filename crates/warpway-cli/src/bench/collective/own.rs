@@ -5,9 +5,11 @@ use std::cell::RefCell;
 use warpway_collectives::Explanation;
 
 use super::case::Case;
-use super::copy;
 use super::ranks::{Order, Ranks};
 use super::turns::{Contestant, Opened};
+
+/// Larger copies are no faster.
+const MOST: u64 = 64 << 20;
 
 /// Warpway. Opens and closes the case on all ranks, also for [`Copies`], which come after it.
 pub(super) struct Warpway<'r, 'a> {
@@ -17,11 +19,12 @@ pub(super) struct Warpway<'r, 'a> {
     explanation: Option<Explanation>,
 }
 
-/// Copies of as many bytes by all ranks at once.
+/// Copies by all ranks at once, between buffers that take as much memory as those of the case: so caches help both alike.
 pub(super) struct Copies<'r, 'a> {
     ranks: &'r RefCell<Ranks<'a>>,
     /// Smaller cases have none.
     least: u64,
+    /// Bytes that each rank copies.
     bytes: u64,
 }
 
@@ -82,9 +85,9 @@ impl<'r, 'a> Copies<'r, 'a> {
         Self { ranks, least, bytes: 0 }
     }
 
-    /// 10⁹ bytes read and written a second, by all ranks together, if a copy of a case's bytes takes so long.
-    pub(super) fn rate(&self, bytes: u64, microseconds: f64) -> f64 {
-        let moved = 2 * copy::bytes_of(bytes) * u64::from(self.ranks.borrow().subject().n_ranks);
+    /// 10⁹ bytes read and written a second, by all ranks together, if a copy takes so long.
+    pub(super) fn rate(&self, microseconds: f64) -> f64 {
+        let moved = 2 * self.bytes * u64::from(self.ranks.borrow().subject().n_ranks);
         moved as f64 / microseconds / 1e3
     }
 }
@@ -98,7 +101,9 @@ impl Contestant for Copies<'_, '_> {
         if case.bytes < self.least {
             return Ok(Opened::Unsupported(format!("only from {} bytes on", self.least)));
         }
-        self.bytes = case.bytes;
+        let subject = self.ranks.borrow().subject();
+        let half = subject.footprint(case) / u64::from(subject.n_ranks) / 2;
+        self.bytes = half.clamp(1, MOST);
         Ok(Opened::Ready { in_place: case.in_place, wrong: 0, algorithm: None })
     }
 

@@ -44,7 +44,8 @@ impl<'a> Peer<'a> {
         let mut command = rival.command(subject.n_ranks)?;
         // Ours, or its launcher's, which would take this process for a rank of another job.
         for (variable, _) in std::env::vars_os() {
-            if ["OMPI_", "PMIX_", "PMI_"].iter().any(|prefix| variable.to_string_lossy().starts_with(prefix)) {
+            if ["OMPI_", "PMIX_", "PMI_"].iter().any(|prefix| variable.to_string_lossy().starts_with(prefix))
+            {
                 command.env_remove(variable);
             }
         }
@@ -72,7 +73,10 @@ impl<'a> Peer<'a> {
 
     fn fate(&mut self, order: &str) -> String {
         let status = wait(&mut self.child, END);
-        status.map_or_else(|| format!("`{order}`: it hangs"), |status| format!("`{order}`: it ended with {status}"))
+        status.map_or_else(
+            || format!("`{order}`: it hangs"),
+            |status| format!("`{order}`: it ended with {status}"),
+        )
     }
 }
 
@@ -118,7 +122,10 @@ impl Contestant for Peer<'_> {
         Ok(Opened::Ready {
             in_place: answer.place.as_deref() == Some("in"),
             wrong,
-            algorithm: [answer.program, answer.algorithm].into_iter().flatten().reduce(|a, b| format!("{a}, {b}")),
+            algorithm: [answer.program, answer.algorithm]
+                .into_iter()
+                .flatten()
+                .reduce(|a, b| format!("{a}, {b}")),
         })
     }
 

@@ -7,7 +7,8 @@ use super::report::Heading;
 
 /// The figure of a run, as SVG.
 pub(super) fn draw(heading: &Heading, rows: &[Row]) -> String {
-    let places = [rows.iter().any(|row| row.out_of_place.is_some()), rows.iter().any(|row| row.in_place.is_some())];
+    let places =
+        [rows.iter().any(|row| row.out_of_place.is_some()), rows.iter().any(|row| row.in_place.is_some())];
     let both = places == [true, true];
     let mut times = Vec::new();
     let mut rates = Vec::new();
@@ -28,7 +29,8 @@ pub(super) fn draw(heading: &Heading, rows: &[Row]) -> String {
             let points = found().map(|(row, _, peer)| (row.bytes as f64, peer.time.median_us)).collect();
             times.push(Series { name: who.clone(), points });
             // The same bytes in another time.
-            let points = found().filter_map(|(row, side, peer)| Some((row.bytes as f64, side.bus_gb_per_s / peer.ratio?)));
+            let points = found()
+                .filter_map(|(row, side, peer)| Some((row.bytes as f64, side.bus_gb_per_s / peer.ratio?)));
             rates.push(Series { name: who, points: points.collect() });
         }
     }

@@ -118,7 +118,8 @@ impl Source {
         let unfinished = folder.join(format!("unfinished-{}", std::process::id()));
         let mut command = Command::new(self.compiler);
         command.current_dir(&folder).args(self.flags).arg("-o").arg(&unfinished).arg(self.file);
-        let advice = || format!("building {} with {}: needs Debian's {}", self.file, self.compiler, self.packages);
+        let advice =
+            || format!("building {} with {}: needs Debian's {}", self.file, self.compiler, self.packages);
         let output = command.args(self.libraries).output().with_context(advice)?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{}\n{}", advice(), said.trim_end());

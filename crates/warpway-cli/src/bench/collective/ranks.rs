@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use warpway::{Call, Result};
+use warpway::{Bootstrap as _, Call, Result};
 use warpway_collectives::{Explanation, Function};
 
 use super::super::session::Session;
@@ -40,9 +40,16 @@ pub(super) enum Order {
     /// One call with new data; the answer is how many elements were wrong on all ranks.
     Check,
     /// `warm` calls, a barrier, `calls` timed calls; the answer is seconds a call, of the slowest rank.
-    Batch { warm: u64, calls: u64 },
+    Batch {
+        warm: u64,
+        calls: u64,
+    },
     /// The same for plain copies.
-    Copies { warm: u64, calls: u64, bytes: u64 },
+    Copies {
+        warm: u64,
+        calls: u64,
+        bytes: u64,
+    },
     Close,
     End,
 }

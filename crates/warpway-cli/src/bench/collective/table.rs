@@ -139,24 +139,31 @@ mod tests {
         let columns =
             Columns { places: [true, true], peers: vec!["Gloo".into()], floor: true, algorithm: true };
         let header = columns.header();
-        let row = Row { bytes: 4096, count: 1024, out_of_place: Some(side(1.2345)), in_place: Some(side(123.45)) };
+        let row =
+            Row { bytes: 4096, count: 1024, out_of_place: Some(side(1.2345)), in_place: Some(side(123.45)) };
         let names = header.lines().nth(1).unwrap();
         // Characters, not bytes: µ has two.
-        let at = |line: &str, word: &str| line[..line.find(word).unwrap()].chars().count() + word.chars().count();
+        let at =
+            |line: &str, word: &str| line[..line.find(word).unwrap()].chars().count() + word.chars().count();
         let line = columns.row(&row);
         assert_eq!(at(&line, "4096"), at(names, "bytes"));
         assert_eq!(at(&line, "1.234"), at(names, " µs"));
-        assert_eq!(line.split_whitespace().collect::<Vec<_>>(), [
-            "4096", "1024", "1.234", "1.00", "1.50", "0", "–", "ring", "123.5", "1.00", "1.50", "0", "–", "ring"
-        ]);
+        assert_eq!(
+            line.split_whitespace().collect::<Vec<_>>(),
+            [
+                "4096", "1024", "1.234", "1.00", "1.50", "0", "–", "ring", "123.5", "1.00", "1.50", "0", "–",
+                "ring"
+            ]
+        );
         let alone = Row { out_of_place: None, ..row };
         assert_eq!(at(&columns.row(&alone), "123.5"), at(&line, "123.5"));
     }
 
     #[test]
     fn times_have_four_digits() {
-        assert_eq!([0.15, 9.9876, 12.345, 999.96, 123_456.7].map(microseconds), [
-            "0.150", "9.988", "12.35", "1000.0", "123457"
-        ]);
+        assert_eq!(
+            [0.15, 9.9876, 12.345, 999.96, 123_456.7].map(microseconds),
+            ["0.150", "9.988", "12.35", "1000.0", "123457"]
+        );
     }
 }

@@ -104,7 +104,8 @@ pub(super) fn hold(
             progress(&outcomes[index].name);
             // Another program had the caches meanwhile.
             let warm = (calls / 10).max(1);
-            let seconds = contestants[index].batch(warm, calls).with_context(|| outcomes[index].name.clone())?;
+            let seconds =
+                contestants[index].batch(warm, calls).with_context(|| outcomes[index].name.clone())?;
             samples[index].push(seconds * 1e6);
         }
     }

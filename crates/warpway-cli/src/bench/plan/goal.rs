@@ -4,8 +4,8 @@ use anyhow::bail;
 use warpway::DataType;
 use warpway::plan::{Action, Collective, Plan, ReduceOp};
 
-use super::super::pattern;
 use super::super::numbers::Numbers;
+use super::super::pattern;
 
 /// See the module's page.
 pub(super) struct Goal {
