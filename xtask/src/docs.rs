@@ -8,7 +8,7 @@ use crate::{figures, links};
 /// What may be written.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Write the table in README.md anew from benchmarks/results; without, an outdated one is an error
+    /// Write tables and drawings anew from benchmarks/results; without, an outdated one is an error
     #[arg(long)]
     write_figures: bool,
 }

@@ -1,4 +1,4 @@
-//! The table of figures in README.md, made from the contests and GPU benchmarks under `benchmarks/results`.
+//! What shows the files under `benchmarks/results`: the tables of README.md, `benchmarks/RESULTS.md`, drawings.
 
 mod gpu;
 
@@ -8,28 +8,88 @@ use std::fs;
 use anyhow::{Context as _, ensure};
 
 use crate::bench::{ResultFile, Series, Unit};
+use crate::collectives;
 use crate::run::root;
 
-const BEGIN: &str = "<!-- figures:begin -->\n";
+/// Blocks of README.md between two marks.
+const FIGURES: &str = "figures";
+const COLLECTIVES: &str = "collectives";
+const SAMPLE: &str = "sample";
+
 /// Programs that show what the machine can give, and compete with nobody.
 const FLOORS: [&str; 1] = ["cache line"];
-const END: &str = "<!-- figures:end -->\n";
 
-/// Checks that README.md shows what the result files say, or writes it.
+/// Checks that tables and drawings show what the result files say, or writes them.
 pub(crate) fn refresh(write: bool) -> anyhow::Result<()> {
-    let path = root().join("README.md");
-    let found = fs::read_to_string(&path)?;
-    let fresh = fill(&found, &table(&contests()?, &gpu::rows()?))?;
-    if found == fresh {
-        return Ok(());
+    for (path, fresh) in fresh()? {
+        let path = root().join(path);
+        if fs::read_to_string(&path).is_ok_and(|found| found == fresh) {
+            continue;
+        }
+        ensure!(
+            write,
+            "{} does not show what benchmarks/results says: run `cargo xtask docs --write-figures`",
+            path.display()
+        );
+        fs::write(&path, fresh).with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("xtask: wrote {}", path.display());
     }
-    ensure!(
-        write,
-        "README.md does not show what benchmarks/results says: run `cargo xtask docs --write-figures`"
-    );
-    fs::write(&path, fresh)?;
-    eprintln!("xtask: wrote {}", path.display());
     Ok(())
+}
+
+/// Files from the root of the repository, as they must be.
+fn fresh() -> anyhow::Result<Vec<(String, String)>> {
+    let readme = fs::read_to_string(root().join("README.md"))?;
+    let (figures, collectives) = (table(&contests()?, &gpu::rows()?), collectives::all()?);
+    let readme = fill(&readme, SAMPLE, &sample(&collectives))?;
+    let readme = fill(&fill(&readme, FIGURES, &figures)?, COLLECTIVES, &of_collectives(&collectives))?;
+    let mut files = vec![
+        ("README.md".to_owned(), readme),
+        ("benchmarks/RESULTS.md".to_owned(), results(&figures, &collectives)),
+    ];
+    files.extend(collectives.iter().map(|file| (collectives::drawing_path(file), collectives::draw(file))));
+    Ok(files)
+}
+
+/// What the first command of README.md prints.
+fn sample(files: &[collectives::File]) -> String {
+    let sample = |file| Some((file, collectives::sample(file)?));
+    let Some((file, text)) = files.iter().find_map(sample) else {
+        return "The first prints a row per size.\n".into();
+    };
+    format!(
+        "The first prints a row per size (rows and columns left out; from [this run](benchmarks/results/{}.json)):\n\n\
+         ```text\n{text}```\n",
+        file.collectives
+    )
+}
+
+/// README.md's part on collectives.
+fn of_collectives(files: &[collectives::File]) -> String {
+    if files.is_empty() {
+        return "Collectives have not been measured yet.\n".into();
+    }
+    let part = |file| {
+        let (title, drawing) = (collectives::title(file), collectives::drawing_path(file));
+        format!("![{title}]({drawing})\n\n{title}:\n\n{}\n", collectives::summary(file))
+    };
+    let parts: Vec<String> = files.iter().map(part).collect();
+    format!(
+        "{}Time of a call; the least ratio of a peer's time to Warpway's over all sizes, and the least share of the floor from \
+         16 MiB on, each with its size. [benchmarks/RESULTS.md](benchmarks/RESULTS.md) has every size.\n",
+        parts.concat()
+    )
+}
+
+/// The page of all figures.
+fn results(figures: &str, collectives: &[collectives::File]) -> String {
+    let chapters: Vec<String> = collectives.iter().map(collectives::page).collect();
+    format!(
+        "# Results\n\nMade from [results](results) by `cargo xtask docs --write-figures`; [README.md](README.md) says how \
+         figures are taken.\n\n{}## Contests\n\n{}",
+        chapters.concat(),
+        figures.replace("](benchmarks/", "](")
+    )
 }
 
 /// All contests, by name. Files of other forms belong to the programs that wrote them.
@@ -115,7 +175,7 @@ fn figure(series: &Series) -> String {
 }
 
 /// Three significant digits, never in exponent form.
-fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     let places = match value {
         v if v >= 99.95 => 0,
         v if v >= 9.995 => 1,
@@ -126,7 +186,7 @@ fn digits(value: f64) -> String {
 }
 
 /// Powers of 1024 where they are whole.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
             return format!("{} {unit}", bytes >> shift);
@@ -135,11 +195,13 @@ fn size(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// `page` with `text` between the marks.
-fn fill(page: &str, text: &str) -> anyhow::Result<String> {
-    let (before, rest) = page.split_once(BEGIN).context("README.md has no mark figures:begin")?;
-    let (_, after) = rest.split_once(END).context("README.md has no mark figures:end")?;
-    Ok(format!("{before}{BEGIN}{text}{END}{after}"))
+/// `page` with `text` between the marks of a block.
+fn fill(page: &str, block: &str, text: &str) -> anyhow::Result<String> {
+    let [begin, end] = ["begin", "end"].map(|which| format!("<!-- {block}:{which} -->\n"));
+    let (before, rest) =
+        page.split_once(&begin).with_context(|| format!("README.md has no mark {block}:begin"))?;
+    let (_, after) = rest.split_once(&end).with_context(|| format!("README.md has no mark {block}:end"))?;
+    Ok(format!("{before}{begin}{text}{end}{after}"))
 }
 
 #[cfg(test)]
@@ -169,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_is_fresh() {
+    fn pages_and_drawings_are_fresh() {
         refresh(false).unwrap();
     }
 
@@ -207,9 +269,9 @@ mod tests {
 
     #[test]
     fn the_block_is_replaced_and_nothing_else() {
-        let page = format!("a\n{BEGIN}old\n{END}b\n");
-        assert_eq!(fill(&page, "new\n").unwrap(), format!("a\n{BEGIN}new\n{END}b\n"));
-        assert!(fill("a", "b").is_err());
+        let page = |text: &str| format!("a\n<!-- x:begin -->\n{text}\n<!-- x:end -->\nb\n");
+        assert_eq!(fill(&page("old"), "x", "new\n").unwrap(), page("new"));
+        assert!(fill(&page("old"), "y", "new\n").is_err());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod collectives;
 mod docs;
 mod figures;
 mod fuzz;

@@ -76,8 +76,11 @@ pub(crate) fn bytes(value: f64) -> String {
     format!("{} {}", number(value), units[at])
 }
 
-/// Without zeros that say nothing; thousands as k and M.
+/// Without zeros that say nothing; thousands as k and M, less than a thousandth with an exponent.
 pub(crate) fn number(value: f64) -> String {
+    if value > 0.0 && value < 0.000_999 {
+        return format!("{value:.0e}");
+    }
     let (value, unit) = match value {
         value if value >= 999_999.0 => (value / 1e6, "M"),
         value if value >= 9_999.0 => (value / 1e3, "k"),
@@ -120,5 +123,6 @@ mod tests {
     fn numbers_as_people_write_them() {
         assert_eq!([8.0, 2048.0, 65536.0, 1_572_864.0].map(bytes), ["8 B", "2 KiB", "64 KiB", "1.5 MiB"]);
         assert_eq!([0.05, 1.0, 500.0, 20_000.0, 2e6].map(number), ["0.05", "1", "500", "20k", "2M"]);
+        assert_eq!([0.001, 0.0005, 1e-6].map(number), ["0.001", "5e-4", "1e-6"]);
     }
 }

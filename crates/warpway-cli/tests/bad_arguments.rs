@@ -42,7 +42,7 @@ fn sizes_and_numbers_of_the_benchmarks() {
         ("--factor", "1"),
         ("--ranks", "0"),
     ] {
-        let (code, said) = refused(&["bench", "all_gather", "fifo", option, value], &[]);
+        let (code, said) = refused(&["bench", "put", "fifo", option, value], &[]);
         assert_eq!(code, 2, "{said}");
         assert!(said.contains(option) && said.contains(value), "{said}");
     }

@@ -54,8 +54,9 @@ pub(crate) fn commit() -> anyhow::Result<(String, bool)> {
         ensure!(output.status.success(), "git {}: {}", arguments.join(" "), output.status);
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     };
-    // Result files, and the table that is made from them, do not change what is measured.
-    let changes = git(&["status", "--porcelain", "--", ".", ":!benchmarks/results", ":!README.md"])?;
+    // Result files, and what is made from them, do not change what is measured.
+    let made = [":!benchmarks/results", ":!benchmarks/RESULTS.md", ":!README.md", ":!docs/collective_*.svg"];
+    let changes = git(&[&["status", "--porcelain", "--", "."][..], &made].concat())?;
     Ok((git(&["rev-parse", "HEAD"])?, !changes.is_empty()))
 }
 

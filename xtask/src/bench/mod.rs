@@ -11,16 +11,19 @@ use std::fs;
 
 use anyhow::{Context as _, ensure};
 
-use crate::figures;
 use crate::run::root;
+use crate::{collectives, figures};
 use contest::Programs;
 pub(crate) use results::{ResultFile, Series, Unit};
 
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    range: Option<Range>,
     /// Name of the contest, and of the file under benchmarks/results
-    #[arg(value_parser = name)]
-    contest: String,
+    #[arg(value_parser = name, required = true)]
+    contest: Option<String>,
     /// A contestant's command, split at spaces; {mpirun}, {peers} and {warpway} are replaced. Repeat for each
     #[arg(long = "run", value_name = "COMMAND", required = true)]
     commands: Vec<String>,
@@ -35,6 +38,12 @@ pub(crate) struct Arguments {
     dry: bool,
 }
 
+/// Contests of whole ranges of sizes.
+#[derive(clap::Subcommand)]
+enum Range {
+    Collectives(collectives::Arguments),
+}
+
 fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !text.is_empty() && text.chars().all(fits) {
@@ -45,6 +54,10 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if let Some(Range::Collectives(arguments)) = &arguments.range {
+        return collectives::hold(arguments);
+    }
+    let contest = arguments.contest.clone().context("the contest has no name")?;
     let programs = Programs::prepare(&arguments.commands)?;
     let limit = std::time::Duration::from_secs(arguments.limit);
     let (order, series) = contest::hold(&programs, &arguments.commands, arguments.rounds, limit)?;
@@ -73,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (commit, modified) = machine::commit()?;
     let file = ResultFile {
         version: results::VERSION,
-        contest: arguments.contest.clone(),
+        contest,
         date: machine::date(),
         commit,
         modified,

@@ -168,3 +168,45 @@ impl Memory {
         Ok(found.iter().filter(|byte| **byte != GUARD_BYTE).count() as u64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use warpway::plan::ReduceOp;
+    use warpway::{Config, Context, DataType, in_process};
+    use warpway_collectives::Function;
+
+    use super::*;
+
+    /// Nothing is right before a call, the input's own part in place apart; a changed guard counts.
+    #[test]
+    fn what_no_call_has_written_is_wrong() {
+        let subject = |function| Subject {
+            function,
+            data_type: DataType::Float16,
+            op: ReduceOp::Max,
+            root: 0,
+            n_ranks: 2,
+        };
+        in_process(2, &Context::new(Config::default()), |comm| {
+            for plain in [false, true] {
+                for (function, in_place, wrong) in [
+                    (Function::AllReduce, false, 2_000_000),
+                    (Function::AllGather, false, 2_000_000),
+                    (Function::AllGather, true, 1_000_000),
+                    (Function::ReduceScatter, false, 1_000_000),
+                ] {
+                    let subject = subject(function);
+                    let round = Round::new(&subject, 3).unwrap();
+                    let case = Case { bytes: 4_000_000, in_place };
+                    let mut message = Message::new(comm, &subject, case, plain)?;
+                    message.fill(&subject, &round, comm.rank())?;
+                    assert_eq!(message.wrong(&subject, &round, comm.rank())?, wrong, "{function} {in_place}");
+                    message.input.write(message.input.len() + 5, &[7])?;
+                    assert_eq!(message.wrong(&subject, &round, comm.rank())?, wrong + 1);
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+}

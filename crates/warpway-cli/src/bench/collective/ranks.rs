@@ -2,9 +2,9 @@
 //!
 //! In between they sleep in the bootstrap's socket, so that other programs can have the cores for their turns.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use warpway::{Bootstrap as _, Call, Result};
+use warpway::{Bootstrap as _, Call, Result, Timeout};
 use warpway_collectives::{Explanation, Function};
 
 use super::super::session::Session;
@@ -12,6 +12,9 @@ use super::case::{Case, Subject};
 use super::copy::Copy;
 use super::message::{Message, Views};
 use super::oracle::Round;
+
+/// An order comes within this time: longer than a peer's program has for its answer.
+const ORDERS: Timeout = Timeout::after(Duration::from_secs(180));
 
 /// How calls are made.
 #[derive(Debug, Clone, Default)]
@@ -161,8 +164,7 @@ impl<'a> Ranks<'a> {
         for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(&*words) {
             *place = word.to_le_bytes();
         }
-        let comm = self.session.comm();
-        comm.bootstrap().broadcast(&mut bytes, 0, comm.bootstrap_deadline())?;
+        self.session.comm().bootstrap().broadcast(&mut bytes, 0, ORDERS.start())?;
         for (place, word) in bytes.as_chunks::<8>().0.iter().zip(words) {
             *word = u64::from_le_bytes(*place);
         }
