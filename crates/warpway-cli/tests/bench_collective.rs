@@ -75,7 +75,7 @@ fn types_operators_places_and_slices() {
         ("all_reduce", "--type bfloat16 --op max"),
         ("all_reduce", "--type int8 --op prod --slices"),
         ("all_gather", "--type float64 --slices"),
-        ("reduce", "--type uint16 --op min --root 1"),
+        ("reduce", "--type uint32 --op min --root 1"),
     ] {
         let arguments: Vec<&str> = arguments.split(' ').chain(["-n", "2", "--bytes", "4096"]).collect();
         let found = document(function, &arguments);

@@ -20,11 +20,10 @@ pub(crate) fn draw(file: &File) -> String {
             types.push(&run.data_type);
         }
     }
-    let of_type = |data_type: &str| file.runs.iter().filter(move |run| run.data_type == data_type);
     let peers = peers(file);
     let panels: Vec<Panel> =
-        types.iter().flat_map(|data_type| of_type(data_type)).map(|run| panel(run, &peers)).collect();
-    let columns = types.iter().map(|data_type| of_type(data_type).count()).max().unwrap_or(1);
+        types.iter().flat_map(|data_type| of_type(file, data_type)).map(|run| panel(run, &peers)).collect();
+    let columns = types.iter().map(|data_type| of_type(file, data_type).count()).max().unwrap_or(1);
     let day = file.date.get(..10).unwrap_or(&file.date);
     let changed = if file.modified { ", tree modified" } else { "" };
     let figure = Figure {
@@ -37,6 +36,10 @@ pub(crate) fn draw(file: &File) -> String {
         panels,
     };
     figure.to_svg()
+}
+
+fn of_type<'a>(file: &'a File, data_type: &'a str) -> impl Iterator<Item = &'a Run> {
+    file.runs.iter().filter(move |run| run.data_type == data_type)
 }
 
 fn panel(run: &Run, peers: &[&str]) -> Panel {

@@ -222,7 +222,7 @@ pub(super) mod tests {
             serde_json::json!({"moved_bytes": 1e8, "copy_gb_per_s": 50.0, "us": 1800.0, "share": 0.9});
         let rows = serde_json::json!([
             {"bytes": 8, "count": 2, "out_of_place": side(0.5, 0.016, peer(0.7, 1.4), serde_json::Value::Null)},
-            {"bytes": 16_777_216, "count": 4_194_304, "out_of_place": side(2000.0, 8.388_608, peer(3000.0, 1.5), floor)},
+            {"bytes": 16_777_216, "count": 4_194_304, "out_of_place": side(2000.0, 8.3886, peer(3000.0, 1.5), floor)},
         ]);
         let file = serde_json::json!({
             "version": 1, "collectives": "c", "date": "2026-11-30T00:01:14Z", "commit": "0123456789abcdef",
