@@ -4,6 +4,8 @@
 //! |---|---|---|---|---|
 //! | `packets` | 1 | 2n x B | 2n x B, packets twice that | small |
 //! | `push` | 1 | n x B | n x B | large; any world |
+//! | `pull` | 1 | n x B | n x B | large, one host, where reading is faster than writing |
+//! | `ring` | n - 1 | n x B | n x B | large, where links are slow; any world |
 
 use warpway_plan::{BuildError, CollectiveShape, Plan};
 
@@ -29,6 +31,22 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         traits: Traits { packets: false, zero_copy: true, hierarchical: false },
         fits: fits::always,
         build: |task| push(task, "all_gather_push", CollectiveShape::all_gather(task.world.n_ranks(), 1)),
+    },
+    Algorithm {
+        name: "pull",
+        function: Function::AllGather,
+        summary: "every rank reads all inputs",
+        traits: Traits { packets: false, zero_copy: true, hierarchical: false },
+        fits: fits::one_host,
+        build: pull,
+    },
+    Algorithm {
+        name: "ring",
+        function: Function::AllGather,
+        summary: "inputs travel around a ring",
+        traits: Traits { packets: false, zero_copy: true, hierarchical: false },
+        fits: fits::always,
+        build: ring,
     },
     Algorithm {
         name: "push",
@@ -73,6 +91,49 @@ fn push(task: &Task, name: &str, shape: CollectiveShape) -> Result<Plan, BuildEr
         d.tell(me, &peers)?;
         d.expect_last(me, &peers)?;
         d.settle(me, &peers)?;
+    }
+    d.finish()
+}
+
+fn pull(task: &Task) -> Result<Plan, BuildError> {
+    let shape = CollectiveShape::all_gather(task.world.n_ranks(), 1);
+    let mut d = Draft::new(task, "all_gather_pull", shape)?;
+    for me in 0..d.n() {
+        let (output, peers) = (d.p.output(me)?, d.peers(me));
+        let place = |rank: u32| output.chunk(u64::from(rank)..u64::from(rank) + 1);
+        d.greet(me, &peers)?;
+        d.copy_own(place(me)?, d.p.input(me)?.whole())?;
+        d.hear(me, &peers)?;
+        for (peer, channel) in peers.iter().zip(d.near(me, &peers)?) {
+            d.p.get(channel, place(*peer)?, d.p.input(*peer)?.whole(), d.crew.blocks())?;
+        }
+        d.tell(me, &peers)?;
+        d.expect_last(me, &peers)?;
+    }
+    d.finish()
+}
+
+fn ring(task: &Task) -> Result<Plan, BuildError> {
+    let n = task.world.n_ranks();
+    let mut d = Draft::new(task, "all_gather_ring", CollectiveShape::all_gather(n, 1))?;
+    for me in 0..n {
+        let (input, output) = (d.p.input(me)?.whole(), d.p.output(me)?);
+        let (right, left) = ((me + 1) % n, (me + n - 1) % n);
+        let place = |rank: u32| u64::from(rank)..u64::from(rank) + 1;
+        if n > 1 {
+            d.greet(me, &[left])?;
+            d.hear(me, &[right])?;
+        }
+        d.copy_own(output.chunk(place(me))?, input)?;
+        for step in 0..n - 1 {
+            let of = (me + n - step) % n;
+            let from = if step == 0 { input } else { output.chunk(place(of))? };
+            d.deliver(me, &[Parcel { to: d.p.output(right)?.chunk(place(of))?, from }])?;
+            d.expect(me, &[left])?;
+        }
+        if n > 1 {
+            d.settle(me, &[right])?;
+        }
     }
     d.finish()
 }

@@ -4,6 +4,8 @@
 //! |---|---|---|---|---|
 //! | `packets` | 1 | (n - 1) x S | S, packets of the root twice (n - 1) x S | small |
 //! | `push` | 1 | (n - 1) x S | the root (n - 1) x S | any world |
+//! | `pull` | 1 | nothing | S | one host |
+//! | `chain` | n - 1 | S | S | large, where links are slow; any world |
 //! | `split` | 1 | S | S x (n - 1) / n | large, one host |
 //!
 //! Out of place the root copies its input to its output besides.
@@ -14,6 +16,9 @@ use crate::algorithm::{Algorithm, Traits};
 use crate::catalogue::draft::{Draft, Parcel};
 use crate::catalogue::fits;
 use crate::task::{Function, Task};
+
+/// Pieces that travel along the chain.
+const PIECES: u64 = 16;
 
 pub(super) const ALGORITHMS: &[Algorithm] = &[
     Algorithm {
@@ -31,6 +36,22 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         traits: Traits { packets: false, zero_copy: true, hierarchical: false },
         fits: fits::always,
         build: push,
+    },
+    Algorithm {
+        name: "pull",
+        function: Function::Broadcast,
+        summary: "every rank reads the root's input",
+        traits: Traits { packets: false, zero_copy: true, hierarchical: false },
+        fits: fits::one_host,
+        build: pull,
+    },
+    Algorithm {
+        name: "chain",
+        function: Function::Broadcast,
+        summary: "from rank to rank, piece by piece, so that all links work at the same time",
+        traits: Traits { packets: false, zero_copy: true, hierarchical: false },
+        fits: fits::always,
+        build: chain,
     },
     Algorithm {
         name: "split",
@@ -108,6 +129,47 @@ fn split(task: &Task) -> Result<Plan, BuildError> {
         d.put_near(me, &parcels)?;
         d.tell(me, &peers)?;
         d.expect_last(me, &peers)?;
+    }
+    d.finish()
+}
+
+fn pull(task: &Task) -> Result<Plan, BuildError> {
+    let root = task.root;
+    let mut d = Draft::new(task, "broadcast_pull", shape(task, 1))?;
+    let (source, peers) = (d.p.input(root)?.whole(), d.peers(root));
+    d.greet(root, &peers)?;
+    d.copy_own(d.p.output(root)?.whole(), source)?;
+    for peer in &peers {
+        d.hear(*peer, &[root])?;
+        for channel in d.near(*peer, &[root])? {
+            d.p.get(channel, d.p.output(*peer)?.whole(), source, d.crew.blocks())?;
+        }
+        d.tell(*peer, &[root])?;
+    }
+    d.expect_last(root, &peers)?;
+    d.finish()
+}
+
+fn chain(task: &Task) -> Result<Plan, BuildError> {
+    let (n, root) = (task.world.n_ranks(), task.root);
+    let mut d = Draft::new(task, "broadcast_chain", shape(task, PIECES))?;
+    for me in 0..n {
+        let before = (me != root).then_some((me + n - 1) % n);
+        let behind = ((me + 1) % n != root).then_some((me + 1) % n);
+        d.greet(me, before.as_slice())?;
+        d.hear(me, behind.as_slice())?;
+        let held = if me == root { d.p.input(me)? } else { d.p.output(me)? };
+        for piece in 0..PIECES {
+            d.expect(me, before.as_slice())?;
+            if let Some(behind) = behind {
+                let to = d.p.output(behind)?.chunk(piece..=piece)?;
+                d.deliver(me, &[Parcel { to, from: held.chunk(piece..=piece)? }])?;
+            }
+        }
+        if me == root {
+            d.copy_own(d.p.output(me)?.whole(), d.p.input(me)?.whole())?;
+        }
+        d.settle(me, behind.as_slice())?;
     }
     d.finish()
 }

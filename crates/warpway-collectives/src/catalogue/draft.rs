@@ -224,6 +224,10 @@ impl<'t> Draft<'t> {
 
     /// Puts data to far peers and tells them. The wire works on its own, so this comes before what is near.
     pub(super) fn send_far(&mut self, rank: u32, parcels: &[Parcel]) -> Result<(), BuildError> {
+        if parcels.iter().any(|parcel| !self.is_near(rank, parcel.to.rank())) {
+            // One block sends what all may have made.
+            self.meet(rank)?;
+        }
         for Parcel { to, from } in parcels {
             if let Channel::Port(channel) = self.link(rank, to.rank())? {
                 self.p.put_with_signal(channel, *to, *from, SPEAKER)?;
@@ -272,6 +276,13 @@ impl<'t> Draft<'t> {
         Ok(())
     }
 
+    /// [`settle`](Self::settle) for those of the peers that there is a channel to.
+    pub(super) fn settle_used(&mut self, rank: u32, peers: &[u32]) -> Result<(), BuildError> {
+        let used = |peer: &&u32| self.channels.contains_key(&(rank, **peer));
+        let used: Vec<u32> = peers.iter().filter(used).copied().collect();
+        self.settle(rank, &used)
+    }
+
     fn expect_far(&mut self, rank: u32, peers: &[u32]) -> Result<(), BuildError> {
         for channel in self.far(rank, peers)? {
             self.p.wait(channel, SPEAKER, DataSync::After)?;
@@ -282,8 +293,8 @@ impl<'t> Draft<'t> {
     /// Waits until what was put to far peers is complete.
     pub(super) fn settle(&mut self, rank: u32, peers: &[u32]) -> Result<(), BuildError> {
         for channel in self.far(rank, peers)? {
-            // Behind the requests of all threads.
-            self.p.flush(channel, SPEAKER, DataSync::Before)?;
+            // Behind the requests of all threads, and before what any of them writes next.
+            self.p.flush(channel, SPEAKER, DataSync::Both)?;
         }
         Ok(())
     }

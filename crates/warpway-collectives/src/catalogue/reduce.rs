@@ -3,6 +3,7 @@
 //! | algorithm | hops | a rank reads | a rank writes | when |
 //! |---|---|---|---|---|
 //! | `packets` | 1 | S, the root 2n x S | (the root's packets) 2 x S | small |
+//! | `read` | 1 | the root n x S | the root S | one host, where other ranks have better to do |
 //! | `split` | 1 | S | 2 x S / n | large, one host |
 
 use warpway_plan::{BuildError, Chunk, CollectiveShape, Plan};
@@ -20,6 +21,14 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         traits: Traits { packets: true, zero_copy: false, hierarchical: false },
         fits: fits::one_host,
         build: packets,
+    },
+    Algorithm {
+        name: "read",
+        function: Function::Reduce,
+        summary: "the root reads all inputs and folds them",
+        traits: Traits { packets: false, zero_copy: true, hierarchical: false },
+        fits: fits::one_host,
+        build: read,
     },
     Algorithm {
         name: "split",
@@ -72,5 +81,21 @@ fn split(task: &Task) -> Result<Plan, BuildError> {
         d.tell(me, &peers)?;
         d.expect_last(me, &peers)?;
     }
+    d.finish()
+}
+
+fn read(task: &Task) -> Result<Plan, BuildError> {
+    let (n, root) = (task.world.n_ranks(), task.root);
+    let mut d = Draft::new(task, "reduce_read", shape(task, 1))?;
+    let peers = d.peers(root);
+    for peer in &peers {
+        d.greet(*peer, &[root])?;
+        d.expect_last(*peer, &[root])?;
+    }
+    d.hear(root, &peers)?;
+    let inputs =
+        (0..n).map(|rank| Ok(d.p.input(rank)?.whole())).collect::<Result<Vec<Chunk>, BuildError>>()?;
+    d.read_and_fold(root, &inputs, d.p.output(root)?.whole())?;
+    d.tell(root, &peers)?;
     d.finish()
 }

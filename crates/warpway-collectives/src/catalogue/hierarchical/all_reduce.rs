@@ -144,7 +144,6 @@ impl<'t> Exchange<'t> {
             let owner = self.lanes.rank(host, at.lane);
             parcels.push(Parcel { to: self.slot(&self.arrived, owner, at.host, piece)?, from });
         }
-        self.d.meet(at.me)?;
         self.d.send_far(at.me, &parcels)
     }
 

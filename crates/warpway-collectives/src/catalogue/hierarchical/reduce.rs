@@ -118,7 +118,6 @@ impl<'t> Steps<'t> {
             return Ok(());
         }
         let parcels = [Parcel { to, from: partial }];
-        self.d.meet(me)?;
         self.d.send_far(me, &parcels)?;
         self.d.put_near(me, &parcels)
     }

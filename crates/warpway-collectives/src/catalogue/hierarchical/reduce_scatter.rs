@@ -27,11 +27,23 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         fits: fits::several_hosts,
         build: |task| build(task, "reduce_scatter_hierarchical_pipelined", PIECES),
     },
+    // In one piece: counts come at launch, and each must fit the places in scratch that were agreed when the plan was set up.
+    Algorithm {
+        name: "hierarchical",
+        function: Function::ReduceScatterV,
+        summary: "every host folds what it has for a far rank, as long as its count, and sends it there once",
+        traits: TRAITS,
+        fits: fits::several_hosts,
+        build: |task| build(task, "reduce_scatter_v_hierarchical", 1),
+    },
 ];
 
 fn build(task: &Task, name: &str, pieces: u32) -> Result<Plan, BuildError> {
-    let pieces = u64::from(pieces);
-    let shape = CollectiveShape::reduce_scatter(task.world.n_ranks(), pieces);
+    let (n, pieces) = (task.world.n_ranks(), u64::from(pieces));
+    let shape = match task.function {
+        Function::ReduceScatterV => CollectiveShape::reduce_scatter_v(n, pieces),
+        _ => CollectiveShape::reduce_scatter(n, pieces),
+    };
     let mut steps = Steps::new(Draft::alternating(task, name, shape)?, Lanes::new(&task.world), pieces)?;
     for me in 0..task.world.n_ranks() {
         let (near, servers, served) = (steps.lanes.near(me), steps.lanes.servers(me), steps.lanes.served(me));
@@ -72,9 +84,10 @@ impl<'t> Steps<'t> {
     fn new(mut d: Draft<'t>, lanes: Lanes, pieces: u64) -> Result<Self, BuildError> {
         let (mut folded, mut arrived) = (Vec::new(), Vec::new());
         for rank in 0..d.n() {
-            let folds = if lanes.near(rank).is_empty() { 0 } else { lanes.served(rank).len() };
-            folded.push(d.p.scratch(rank, folds as u64 * pieces)?);
-            arrived.push(d.p.scratch(rank, lanes.servers(rank).len() as u64 * pieces)?);
+            let served = if lanes.near(rank).is_empty() { Vec::new() } else { lanes.served(rank) };
+            let mine = vec![rank; lanes.servers(rank).len()];
+            folded.push(places(&mut d, rank, &served, pieces)?);
+            arrived.push(places(&mut d, rank, &mine, pieces)?);
         }
         Ok(Self { d, lanes, pieces, folded, arrived })
     }
@@ -92,7 +105,6 @@ impl<'t> Steps<'t> {
             let to = self.arrived(*far, me, piece)?;
             parcels.push(Parcel { to, from });
         }
-        self.d.meet(me)?;
         self.d.send_far(me, &parcels)
     }
 
@@ -132,4 +144,14 @@ impl<'t> Steps<'t> {
         let slot = number as u64 * self.pieces + piece;
         self.arrived[at as usize].chunk(slot..=slot)
     }
+}
+
+/// Scratch at a rank for the parts of others, all pieces of each.
+fn places(d: &mut Draft<'_>, rank: u32, parts: &[u32], pieces: u64) -> Result<Buffer, BuildError> {
+    if !d.task.function.is_sized() {
+        return d.p.scratch(rank, parts.len() as u64 * pieces);
+    }
+    // Piece p of part r has the size id r * pieces + p.
+    let ids = parts.iter().flat_map(|part| (0..pieces).map(move |piece| u64::from(*part) * pieces + piece));
+    d.p.sized_scratch(rank, &ids.collect::<Vec<u64>>())
 }
