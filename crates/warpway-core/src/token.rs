@@ -40,6 +40,14 @@ impl Token {
         self.event.notify();
     }
 
+    /// [`store`](Self::store) that wakes nobody. The caller puts a sequentially consistent fence behind it, and calls
+    /// [`notify_after_rmw`](EventCount::notify_after_rmw) of the [event](Self::event) behind that.
+    #[inline]
+    pub fn store_quietly(&self, value: u64) {
+        // Pairs with the Acquire load in `load`.
+        self.value.store(value, Ordering::Release);
+    }
+
     /// The counter; acquires what was written before it was raised.
     #[inline]
     pub fn load(&self) -> u64 {

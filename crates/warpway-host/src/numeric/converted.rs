@@ -10,7 +10,6 @@ use std::arch::x86_64::{
 };
 
 use super::format::{Float16, Format};
-use super::kernel::BLOCK;
 
 /// [`Float16`], only for kernels of a level that has F16C.
 pub(super) enum ConvertedFloat16 {}
@@ -34,9 +33,10 @@ impl Format for ConvertedFloat16 {
     }
 
     #[inline(always)]
-    fn decode_block(bits: &[u16; BLOCK]) -> [f32; BLOCK] {
-        let mut values = [0.0; BLOCK];
-        for at in (0..BLOCK).step_by(LANES) {
+    fn decode_block<const N: usize>(bits: &[u16; N]) -> [f32; N] {
+        const { assert!(N.is_multiple_of(LANES)) };
+        let mut values = [0.0; N];
+        for at in (0..N).step_by(LANES) {
             // SAFETY: both arrays have `LANES` elements from `at` on, since those divide a block. The
             // instructions are there: only kernels of levels with F16C are instantiated with this type.
             unsafe {
@@ -48,9 +48,10 @@ impl Format for ConvertedFloat16 {
     }
 
     #[inline(always)]
-    fn encode_block(values: &[f32; BLOCK]) -> [u16; BLOCK] {
-        let mut bits = [0; BLOCK];
-        for at in (0..BLOCK).step_by(LANES) {
+    fn encode_block<const N: usize>(values: &[f32; N]) -> [u16; N] {
+        const { assert!(N.is_multiple_of(LANES)) };
+        let mut bits = [0; N];
+        for at in (0..N).step_by(LANES) {
             // SAFETY: as in `decode_block`.
             unsafe {
                 let floats = _mm256_loadu_ps(values.as_ptr().add(at));
@@ -64,5 +65,3 @@ impl Format for ConvertedFloat16 {
         bits
     }
 }
-
-const _: () = assert!(BLOCK.is_multiple_of(LANES));

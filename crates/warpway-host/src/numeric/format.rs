@@ -6,8 +6,6 @@
 
 use warpway_core::memory::Element;
 
-use super::kernel::BLOCK;
-
 /// A data type as folds see it.
 pub(super) trait Format {
     /// An element in memory.
@@ -23,13 +21,13 @@ pub(super) trait Format {
 
     /// [`decode`](Self::decode) of several elements, for types with an instruction for it.
     #[inline(always)]
-    fn decode_block(bits: &[Self::Bits; BLOCK]) -> [Self::Accumulator; BLOCK] {
+    fn decode_block<const N: usize>(bits: &[Self::Bits; N]) -> [Self::Accumulator; N] {
         bits.map(Self::decode)
     }
 
     /// [`encode`](Self::encode) of several elements.
     #[inline(always)]
-    fn encode_block(values: &[Self::Accumulator; BLOCK]) -> [Self::Bits; BLOCK] {
+    fn encode_block<const N: usize>(values: &[Self::Accumulator; N]) -> [Self::Bits; N] {
         values.map(Self::encode)
     }
 }

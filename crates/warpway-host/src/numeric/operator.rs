@@ -5,7 +5,6 @@ use std::marker::PhantomData;
 use warpway_core::memory::Element;
 
 use super::format::{Format, Number};
-use super::kernel::BLOCK;
 use super::ordered::Ordered;
 
 /// What applies to a whole fold besides its sources.
@@ -28,9 +27,9 @@ pub(super) trait Operator {
 
     /// The factor of a source, which is a contribution as the user gave it or the result of another fold.
     fn factor(input: bool, setting: Setting) -> Self::Factor;
-    fn enter(bits: &[Self::Bits; BLOCK], factor: Self::Factor) -> [Self::Value; BLOCK];
+    fn enter<const N: usize>(bits: &[Self::Bits; N], factor: Self::Factor) -> [Self::Value; N];
     fn join(a: Self::Value, b: Self::Value) -> Self::Value;
-    fn leave(values: &[Self::Value; BLOCK], setting: Setting) -> [Self::Bits; BLOCK];
+    fn leave<const N: usize>(values: &[Self::Value; N], setting: Setting) -> [Self::Bits; N];
 }
 
 /// Sum in the accumulator of the type.
@@ -45,7 +44,7 @@ impl<F: Format> Operator for Sum<F> {
     fn factor(_: bool, _: Setting) {}
 
     #[inline(always)]
-    fn enter(bits: &[F::Bits; BLOCK], (): ()) -> [F::Accumulator; BLOCK] {
+    fn enter<const N: usize>(bits: &[F::Bits; N], (): ()) -> [F::Accumulator; N] {
         F::decode_block(bits)
     }
 
@@ -55,7 +54,7 @@ impl<F: Format> Operator for Sum<F> {
     }
 
     #[inline(always)]
-    fn leave(values: &[F::Accumulator; BLOCK], _: Setting) -> [F::Bits; BLOCK] {
+    fn leave<const N: usize>(values: &[F::Accumulator; N], _: Setting) -> [F::Bits; N] {
         F::encode_block(values)
     }
 }
@@ -72,7 +71,7 @@ impl<F: Format> Operator for Product<F> {
     fn factor(_: bool, _: Setting) {}
 
     #[inline(always)]
-    fn enter(bits: &[F::Bits; BLOCK], (): ()) -> [F::Accumulator; BLOCK] {
+    fn enter<const N: usize>(bits: &[F::Bits; N], (): ()) -> [F::Accumulator; N] {
         F::decode_block(bits)
     }
 
@@ -82,7 +81,7 @@ impl<F: Format> Operator for Product<F> {
     }
 
     #[inline(always)]
-    fn leave(values: &[F::Accumulator; BLOCK], _: Setting) -> [F::Bits; BLOCK] {
+    fn leave<const N: usize>(values: &[F::Accumulator; N], _: Setting) -> [F::Bits; N] {
         F::encode_block(values)
     }
 }
@@ -127,7 +126,7 @@ impl<F: Format<Accumulator: Reciprocal>> Operator for Mean<F> {
     }
 
     #[inline(always)]
-    fn enter(bits: &[F::Bits; BLOCK], factor: F::Accumulator) -> [F::Accumulator; BLOCK] {
+    fn enter<const N: usize>(bits: &[F::Bits; N], factor: F::Accumulator) -> [F::Accumulator; N] {
         F::decode_block(bits).map(|value| value.multiply(factor))
     }
 
@@ -137,7 +136,7 @@ impl<F: Format<Accumulator: Reciprocal>> Operator for Mean<F> {
     }
 
     #[inline(always)]
-    fn leave(values: &[F::Accumulator; BLOCK], _: Setting) -> [F::Bits; BLOCK] {
+    fn leave<const N: usize>(values: &[F::Accumulator; N], _: Setting) -> [F::Bits; N] {
         F::encode_block(values)
     }
 }
@@ -189,7 +188,7 @@ impl<T: Divide> Operator for Quotient<T> {
     fn factor(_: bool, _: Setting) {}
 
     #[inline(always)]
-    fn enter(bits: &[T; BLOCK], (): ()) -> [T; BLOCK] {
+    fn enter<const N: usize>(bits: &[T; N], (): ()) -> [T; N] {
         *bits
     }
 
@@ -199,7 +198,7 @@ impl<T: Divide> Operator for Quotient<T> {
     }
 
     #[inline(always)]
-    fn leave(values: &[T; BLOCK], setting: Setting) -> [T; BLOCK] {
+    fn leave<const N: usize>(values: &[T; N], setting: Setting) -> [T; N] {
         if setting.last { values.map(|value| value.divide(setting.ranks)) } else { *values }
     }
 }
@@ -216,7 +215,7 @@ impl<T: Ordered> Operator for Minimum<T> {
     fn factor(_: bool, _: Setting) {}
 
     #[inline(always)]
-    fn enter(bits: &[T::Bits; BLOCK], (): ()) -> [T::Key; BLOCK] {
+    fn enter<const N: usize>(bits: &[T::Bits; N], (): ()) -> [T::Key; N] {
         bits.map(|bits| T::key(bits, T::TOP))
     }
 
@@ -226,7 +225,7 @@ impl<T: Ordered> Operator for Minimum<T> {
     }
 
     #[inline(always)]
-    fn leave(values: &[T::Key; BLOCK], _: Setting) -> [T::Bits; BLOCK] {
+    fn leave<const N: usize>(values: &[T::Key; N], _: Setting) -> [T::Bits; N] {
         values.map(T::bits)
     }
 }
@@ -243,7 +242,7 @@ impl<T: Ordered> Operator for Maximum<T> {
     fn factor(_: bool, _: Setting) {}
 
     #[inline(always)]
-    fn enter(bits: &[T::Bits; BLOCK], (): ()) -> [T::Key; BLOCK] {
+    fn enter<const N: usize>(bits: &[T::Bits; N], (): ()) -> [T::Key; N] {
         bits.map(|bits| T::key(bits, T::BOTTOM))
     }
 
@@ -253,7 +252,7 @@ impl<T: Ordered> Operator for Maximum<T> {
     }
 
     #[inline(always)]
-    fn leave(values: &[T::Key; BLOCK], _: Setting) -> [T::Bits; BLOCK] {
+    fn leave<const N: usize>(values: &[T::Key; N], _: Setting) -> [T::Bits; N] {
         values.map(T::bits)
     }
 }

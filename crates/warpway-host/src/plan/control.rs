@@ -4,6 +4,8 @@
 //! (the last launch started, the last one ended) and a ring of records. Ranks of this host map it (`Corner`); to those
 //! of other hosts the same words are sent (`far.rs`). Whoever reads finds the same either way.
 
+use std::sync::atomic::{Ordering, fence};
+
 use warpway_core::communicator::{Communicator, Exchange};
 use warpway_core::connection::Connection;
 use warpway_core::deadline::Deadline;
@@ -134,7 +136,8 @@ impl Control {
     }
 
     /// Tells `peers` that this rank has started launch `sequence`.
-    /// `extents` are the digests for the peers, where there are any.
+    /// `extents` are the digests for the peers, where there are any. A `quiet` call wakes nobody: the caller
+    /// [rings](Self::ring) all of them soon.
     ///
     /// # Errors
     /// Those of a connection to a rank of another host.
@@ -144,6 +147,7 @@ impl Control {
         record: &Words,
         peers: &[u32],
         extents: &[u64],
+        quiet: bool,
     ) -> Result<()> {
         for (number, peer) in peers.iter().enumerate() {
             let Some(there) = self.there.get(*peer as usize) else { continue };
@@ -158,7 +162,10 @@ impl Control {
             match there {
                 There::Mapped(corner, _) => {
                     corner.records.write(sequence, record);
-                    corner.started.store(sequence);
+                    match quiet {
+                        true => corner.started.store_quietly(sequence),
+                        false => corner.started.store(sequence),
+                    }
                 }
                 There::Far(corner) => corner.announce(sequence, record)?,
             }
@@ -223,10 +230,23 @@ impl Control {
         self.bell.event()
     }
 
-    /// Wakes whoever waits for packets on `rank`, which is on this host.
-    pub(super) fn ring(&self, rank: u32) {
-        if let Some(There::Mapped(_, bell)) = self.there.get(rank as usize) {
-            bell.event().notify();
+    /// Has what `peer` says of launch `sequence` fetched.
+    #[inline]
+    pub(super) fn fetch(&self, peer: u32, sequence: u64) {
+        if let Some(corner) = self.here.get(peer as usize) {
+            corner.records.fetch(sequence);
+        }
+    }
+
+    /// Wakes whoever waits for packets on `ranks`, or for this rank's launch. Ranks of other hosts are told otherwise.
+    pub(super) fn ring(&self, ranks: &[u32]) {
+        // Orders packets, and launches that were told without a word, before the look at who sleeps; one for all.
+        fence(Ordering::SeqCst);
+        for rank in ranks {
+            if let Some(There::Mapped(corner, bell)) = self.there.get(*rank as usize) {
+                bell.event().notify_after_rmw();
+                corner.started.event().notify_after_rmw();
+            }
         }
     }
 }

@@ -72,7 +72,7 @@ impl Prepared {
             extents: &extents,
             owners: &self.roles.owners,
         };
-        control.announce(sequence, &words, peers, &extents)?;
+        control.announce(sequence, &words, peers, &extents, false)?;
         let (waiter, timeout) = (shared.comm.waiter(), shared.config.device_timeout);
         let waiting = Waiting { launched: &launched, waiter, timeout };
         self.open(&waiting, &mut areas, all)?;
@@ -107,7 +107,13 @@ impl Prepared {
         }
         self.close(&waiting)?;
         let repeat = (self.can_repeat() && !all && !scratch.is_own()).then(|| {
-            let found = Found { compiled: &compiled, record: &record, bases: &bases, kernels: &kernels };
+            let found = Found {
+                compiled: &compiled,
+                record: &record,
+                bases: &bases,
+                kernels: &kernels,
+                peers: &self.roles.peers,
+            };
             Repeat::of(self.number, launch, &areas, &found)
         });
         areas.advance();

@@ -38,7 +38,7 @@ pub(super) fn meet(shared: &Shared, sequence: u64, plan: &Plan, identity: &Ident
     };
     let others = || (0..n).filter(|peer| *peer != rank);
     let told: Vec<u32> = others().filter(|peer| shared.control.reaches(*peer)).collect();
-    shared.control.announce(sequence, &record.to_words(), &told, &[])?;
+    shared.control.announce(sequence, &record.to_words(), &told, &[], false)?;
     // Ranks of other hosts come to the bootstrap; before the first plan that joins them nobody can be told.
     for peer in others().filter(|peer| !shared.hosts.is_far(*peer)) {
         let operation = Operation::Launch;

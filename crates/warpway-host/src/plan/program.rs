@@ -11,6 +11,9 @@ use warpway_plan::{BufferKind, Form, Piece, ReduceOp};
 
 use crate::numeric::Tile;
 
+/// Bytes of data of a short send.
+const SHORT: u64 = 4 << 10;
+
 /// See the module's page.
 #[derive(Debug, Default)]
 pub(super) struct Program {
@@ -52,6 +55,8 @@ pub(super) struct BlockProgram {
     pub(super) steps: Vec<Step>,
     /// By step.
     pub(super) places: Vec<StepPlace>,
+    /// Whom the sends wake that it begins with.
+    pub(super) first_wakes: Vec<u32>,
     /// Some step folds.
     pub(super) folds: bool,
     /// The most packet sources of one fold.
@@ -134,6 +139,52 @@ impl Transfer {
     /// Operands per piece.
     pub(super) fn width(&self) -> usize {
         self.sources.len() + self.destinations.len()
+    }
+}
+
+impl Transfer {
+    /// True if it writes packets of data that is there, few enough that whoever sleeps may be woken behind the next.
+    fn is_send(&self) -> bool {
+        let bytes = self.pieces.iter().fold(0, |bytes: u64, piece| bytes.saturating_add(piece.bytes));
+        self.kind == TransferKind::Copy
+            && bytes <= SHORT
+            && self.sources.iter().all(|source| source.form == Form::Raw)
+            && self.destinations.iter().any(|destination| destination.form == Form::Packets)
+    }
+}
+
+impl Step {
+    /// A send that wakes somebody.
+    fn short_send(&mut self) -> Option<&mut Transfer> {
+        match self {
+            Self::Move(transfer) if transfer.is_send() && !transfer.wakes.is_empty() => Some(transfer),
+            _ => None,
+        }
+    }
+}
+
+impl BlockProgram {
+    /// Has sends that follow each other wake their readers at the end, all with one fence.
+    pub(super) fn join_wakes(&mut self) {
+        let mut at = 0;
+        while at + 1 < self.steps.len() {
+            if let Step::Loop { steps, .. } = self.steps[at] {
+                at += 1 + steps;
+                continue;
+            }
+            if let [first, second] = &mut self.steps[at..at + 2]
+                && let (Some(first), Some(second)) = (first.short_send(), second.short_send())
+            {
+                second.wakes.append(&mut first.wakes);
+                second.wakes.sort_unstable();
+                second.wakes.dedup();
+            }
+            at += 1;
+        }
+        // Behind the first sends: those before the last one have given theirs away.
+        let silent = |step: &&mut Step| matches!(step, Step::Move(t) if t.is_send() && t.wakes.is_empty());
+        let first = self.steps.iter_mut().find(|step| !silent(step)).and_then(Step::short_send);
+        self.first_wakes = first.map(|transfer| transfer.wakes.clone()).unwrap_or_default();
     }
 }
 

@@ -48,6 +48,8 @@ pub(super) struct Repeat {
     places: Vec<HalvedPlace>,
     bases: Bases,
     kernels: Kernels,
+    /// The one block begins with packets to all peers, and wakes them behind those.
+    quiet: bool,
 }
 
 struct Key {
@@ -117,11 +119,16 @@ pub(super) struct Found<'a> {
     pub(super) record: &'a LaunchRecord,
     pub(super) bases: &'a Bases,
     pub(super) kernels: &'a Kernels,
+    pub(super) peers: &'a [u32],
 }
 
 impl Repeat {
     /// Of a launch that has succeeded and has not left its areas yet.
     pub(super) fn of(plan: u64, launch: &PlanLaunch<'_>, areas: &Entered<'_>, found: &Found<'_>) -> Self {
+        let quiet = match &found.compiled.program.blocks[..] {
+            [block] => found.peers.iter().all(|peer| block.first_wakes.contains(peer)),
+            _ => false,
+        };
         let area = |form| areas.area(form).map(|area| (Arc::clone(area.clock()), area.clock().version()));
         let place = |(number, key): (u32, BaseKey)| {
             let (address, step) = (found.bases.address(number), areas.half_bytes(key));
@@ -141,6 +148,7 @@ impl Repeat {
             places: (0..).zip(keys).map(place).collect(),
             bases: Bases::default(),
             kernels: *found.kernels,
+            quiet,
         }
     }
 
@@ -176,7 +184,7 @@ impl Prepared {
         repeat.turn();
         let (shared, repeat) = (&*self.shared, &*repeat);
         let peers = &self.roles.peers[..];
-        shared.control.announce(sequence, &repeat.words, peers, &[])?;
+        shared.control.announce(sequence, &repeat.words, peers, &[], repeat.quiet)?;
         let launched = Launched {
             control: &shared.control,
             rank: shared.comm.rank(),

@@ -80,6 +80,13 @@ impl Slots {
         if slot[0].load(Ordering::Relaxed) == sequence { Found::Record(words) } else { Found::Later }
     }
 
+    /// Has the first line of a record fetched, which changes with every launch.
+    #[inline]
+    pub(super) fn fetch(&self, sequence: u64) {
+        // The value means nothing yet.
+        std::hint::black_box(self.slot(sequence)[0].load(Ordering::Relaxed));
+    }
+
     /// 0 is also what a slot holds that was never written: then a first record is missing.
     fn absent(&self, before: u64, sequence: u64) -> Found {
         if before == 0 && sequence <= RING { Found::Earlier } else { Found::Later }

@@ -13,7 +13,10 @@ use super::program::{Operand, Transfer, TransferKind};
 use super::waiting::Waiting;
 use crate::copy::{copy, overlap, read, write};
 use crate::numeric::{FoldKernel, FoldSource, Tile};
-use crate::packet::{Ll8, Ll16, Packet};
+use crate::packet::{Ll8, Ll16, Packet, pack_groups, unpack_groups};
+
+/// Tests for a packet without a pause, before the wait that counts them.
+const TESTS: u32 = 32;
 
 /// A slice of a pipeline: first byte within the block's share, and bytes.
 #[derive(Debug, Clone, Copy)]
@@ -112,8 +115,8 @@ impl Mover<'_> {
                 (TransferKind::Copy, None) => {}
             }
         }
-        for rank in &transfer.wakes {
-            self.control.ring(*rank);
+        if !transfer.wakes.is_empty() {
+            self.control.ring(&transfer.wakes);
         }
         Ok(())
     }
@@ -141,13 +144,10 @@ impl Mover<'_> {
             let to = stretch.address(self.bases, destination, number);
             let flag = self.flag;
             match destination.form {
-                Form::Raw => self.each_packet::<P>(stretch.transfer, from, bytes, |at, payload| {
-                    // SAFETY: `at` is the offset of a packet that covers bytes below `bytes`, for which `to` is mapped.
-                    unsafe { store_payload::<P>(to.add(at as usize), payload, bytes - at) }
-                })?,
+                Form::Raw => self.take_packets::<P>(stretch.transfer, from, to, bytes)?,
                 Form::Packets => {
                     self.each_packet::<P>(stretch.transfer, from, bytes, |at, payload| {
-                        // SAFETY: as above; packets take twice the bytes of their data.
+                        // SAFETY: `at` is the offset of a packet that covers bytes below `bytes`, for which `to` is mapped; packets take twice the bytes of their data.
                         unsafe { P::store(to.add(2 * at as usize), payload, flag) }
                     })?;
                     let whole = bytes.next_multiple_of(P::PAYLOAD);
@@ -194,10 +194,8 @@ impl Mover<'_> {
                         let tile = NonNull::from(&mut tile.0).cast::<u8>();
                         // SAFETY: as above; packets take twice the bytes of their data.
                         let packets = unsafe { from.add(2 * done as usize) };
-                        self.each_packet::<P>(stretch.transfer, packets, part, |at, payload| {
-                            // SAFETY: a tile holds `part` bytes and is this block's own.
-                            unsafe { store_payload::<P>(tile.add(at as usize), payload, part - at) }
-                        })?;
+                        // A tile holds `part` bytes and is this block's own.
+                        self.take_packets::<P>(stretch.transfer, packets, tile, part)?;
                         tile
                     }
                 };
@@ -236,6 +234,34 @@ impl Mover<'_> {
         Ok(())
     }
 
+    /// Stores the data of packets, each once it carries the flag, to the `bytes` bytes at `to`, for which that and the
+    /// packets are mapped.
+    #[inline]
+    fn take_packets<P: Packet>(
+        &self,
+        transfer: &Transfer,
+        packets: NonNull<u8>,
+        to: NonNull<u8>,
+        bytes: u64,
+    ) -> Result<()> {
+        let mut at = 0;
+        while at < bytes {
+            // SAFETY: packets take twice the bytes of their data; both ends are mapped for `bytes` bytes of that.
+            unsafe {
+                let (packets, to) = (packets.add(2 * at as usize), to.add(at as usize));
+                at += unpack_groups(packets, to, bytes - at, self.flag);
+            }
+            if at >= bytes {
+                break;
+            }
+            let payload = self.packet::<P>(transfer, packets, at)?;
+            // SAFETY: `at` is below `bytes`, for which `to` is mapped.
+            unsafe { store_payload::<P>(to.add(at as usize), payload, bytes - at) };
+            at += P::PAYLOAD;
+        }
+        Ok(())
+    }
+
     /// Hands out each packet that covers the first `bytes` bytes of data, with the offset of its data, once it
     /// carries the flag.
     fn each_packet<P: Packet>(
@@ -246,26 +272,35 @@ impl Mover<'_> {
         mut take: impl FnMut(u64, P::Payload),
     ) -> Result<()> {
         for at in (0..bytes).step_by(P::PAYLOAD as usize) {
-            // SAFETY: the callers' packets are mapped for `bytes` bytes of data, twice that of packets.
-            let packet = unsafe { packets.add(2 * at as usize) };
-            // SAFETY: as above; packets lie at multiples of their size.
-            let load = || unsafe { P::load(packet, self.flag) }.map_err(u64::from);
-            let payload = match load() {
-                Ok(payload) => payload,
-                Err(_) => {
-                    let site = || WaitSite {
-                        operation: Operation::ReadPackets,
-                        peer: transfer.writer,
-                        object: u64::from(self.block),
-                        sequence: at / P::PAYLOAD,
-                        expected: u64::from(self.flag),
-                    };
-                    self.waiting.until(site, Some(self.control.bell()), load)?
-                }
-            };
-            take(at, payload);
+            take(at, self.packet::<P>(transfer, packets, at)?);
         }
         Ok(())
+    }
+
+    /// The data from byte `at` on, once its packet carries the flag. The callers' packets are mapped as far as that.
+    #[inline]
+    fn packet<P: Packet>(&self, transfer: &Transfer, packets: NonNull<u8>, at: u64) -> Result<P::Payload> {
+        // SAFETY: the caller's word; packets take twice the bytes of their data.
+        let packet = unsafe { packets.add(2 * at as usize) };
+        // SAFETY: as above; packets lie at multiples of their size.
+        let load = || unsafe { P::load(packet, self.flag) }.map_err(u64::from);
+        // The peers' records come just before their packets: fetched meanwhile, they are here when they are compared.
+        for test in 0..TESTS {
+            if let Ok(payload) = load() {
+                return Ok(payload);
+            }
+            if test % 8 == 0 {
+                self.waiting.launched.fetch_records();
+            }
+        }
+        let site = || WaitSite {
+            operation: Operation::ReadPackets,
+            peer: transfer.writer,
+            object: u64::from(self.block),
+            sequence: at / P::PAYLOAD,
+            expected: u64::from(self.flag),
+        };
+        self.waiting.until(site, Some(self.control.bell()), load)
     }
 }
 
@@ -331,7 +366,9 @@ unsafe fn copy_any(to: NonNull<u8>, from: NonNull<u8>, bytes: u64) {
 /// The data must be mapped for `bytes` bytes, the packets, aligned, for twice `cover` rounded up to whole packets.
 unsafe fn pack<P: Packet>(packets: NonNull<u8>, data: NonNull<u8>, bytes: u64, cover: u64, flag: u32) {
     let whole = bytes / P::PAYLOAD;
-    for i in 0..whole as usize {
+    // SAFETY: the caller's word.
+    let done = unsafe { pack_groups(packets, data, bytes, flag) } / P::PAYLOAD;
+    for i in done as usize..whole as usize {
         // SAFETY: packet and payload `i` lie inside the caller's ranges.
         unsafe {
             let payload: P::Payload = read(data.add(i * P::PAYLOAD as usize));

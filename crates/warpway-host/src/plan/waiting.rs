@@ -39,6 +39,13 @@ impl Launched<'_> {
         })
     }
 
+    /// Has the peers' records fetched; there is nothing to see yet.
+    #[inline]
+    pub(super) fn fetch_records(&self) {
+        // Of many peers the first few: a wait is not to be full of them.
+        self.peers.iter().take(4).for_each(|peer| self.control.fetch(*peer, self.sequence));
+    }
+
     pub(super) fn compare(&self, peer: u32, there: &Words) -> Option<ExecutionError> {
         let found = match agree(self.words, there) {
             true => self.extents_differ(peer, there),
