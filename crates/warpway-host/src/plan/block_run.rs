@@ -11,9 +11,8 @@ use super::executor::lock;
 use super::launch_bases::Bases;
 use super::program::{BlockProgram, PortPut, Step};
 use super::setup::{BlockObjects, Channels};
-use super::transfer::{Kernels, Mover, Slice};
+use super::transfer::{FoldRoom, Kernels, Mover, Slice};
 use super::waiting::{Launched, Waiting};
-use crate::numeric::Tile;
 
 /// Rounds of a pipeline between two looks at the communicator's health.
 const LOOK: u64 = 4096;
@@ -34,26 +33,21 @@ impl Run<'_> {
     /// Runs the program of one block to its end.
     pub(super) fn block(&self, waiter: &Waiter, program: &BlockProgram) -> Result<()> {
         let waiting = Waiting { launched: self.launched, waiter, timeout: self.timeout };
-        let mut mover = Mover {
+        let mover = |room| Mover {
             bases: self.bases,
             kernels: self.kernels,
             control: self.launched.control,
             waiting,
             flag: self.flag,
             block: program.block,
-            tiles: Vec::new(),
-            sources: Vec::new(),
+            room,
         };
         if !program.folds {
-            return self.steps(program, &mut mover);
+            return self.steps(program, &mut mover(&mut FoldRoom::default()));
         }
-        // Launches of a plan follow each other, so the tiles are there unless the last one failed.
-        mover.tiles = std::mem::take(&mut *lock(&program.tiles));
-        // One more for the result.
-        mover.tiles.resize_with(program.packet_sources + 1, || Tile::EMPTY);
-        let result = self.steps(program, &mut mover);
-        *lock(&program.tiles) = mover.tiles;
-        result
+        let mut room = lock(&program.room);
+        room.resize(program.packet_sources);
+        self.steps(program, &mut mover(&mut room))
     }
 
     fn steps(&self, program: &BlockProgram, mover: &mut Mover<'_>) -> Result<()> {

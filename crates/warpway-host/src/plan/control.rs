@@ -230,6 +230,12 @@ impl Control {
         self.bell.event()
     }
 
+    /// True if `peer` has launched `sequence` with a record that begins with these words.
+    #[inline]
+    pub(super) fn agrees(&self, peer: u32, sequence: u64, words: &[u64]) -> bool {
+        self.here.get(peer as usize).is_some_and(|corner| corner.records.begins_with(sequence, words))
+    }
+
     /// Has what `peer` says of launch `sequence` fetched.
     #[inline]
     pub(super) fn fetch(&self, peer: u32, sequence: u64) {

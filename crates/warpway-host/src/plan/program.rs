@@ -9,7 +9,7 @@ use warpway_core::execution::StepPlace;
 use warpway_core::memory::Access;
 use warpway_plan::{BufferKind, Form, Piece, ReduceOp};
 
-use crate::numeric::Tile;
+use super::transfer::FoldRoom;
 
 /// Bytes of data of a short send.
 const SHORT: u64 = 4 << 10;
@@ -61,8 +61,8 @@ pub(super) struct BlockProgram {
     pub(super) folds: bool,
     /// The most packet sources of one fold.
     pub(super) packet_sources: usize,
-    /// Of folds, kept between launches.
-    pub(super) tiles: Mutex<Vec<Tile>>,
+    /// Of folds, kept between launches; taken by the one thread that runs the block.
+    pub(super) room: Mutex<FoldRoom>,
 }
 
 /// What a block does next. Numbers are channel, semaphore and barrier numbers of the rank.

@@ -175,6 +175,11 @@ impl LaunchRecord {
     }
 }
 
+/// The words that agree if [`LaunchRecord::difference`] finds none.
+pub(super) fn fingerprint(words: &Words) -> &[u64] {
+    &words[FINGERPRINT]
+}
+
 /// True if [`LaunchRecord::difference`] finds none.
 pub(super) fn agree(here: &Words, there: &Words) -> bool {
     here[FINGERPRINT] == there[FINGERPRINT]

@@ -171,8 +171,8 @@ impl Repeat {
         };
         let places = self.places.iter().map(|place| {
             let offset = half(place.form) * place.step;
-            // SAFETY: both halves are one memory.
-            unsafe { place.first.add(offset as usize) }
+            // Wrapping, as the address of a buffer that is not touched is nothing.
+            NonNull::new(place.first.as_ptr().wrapping_add(offset as usize)).unwrap_or(place.first)
         });
         self.bases.set(places);
     }

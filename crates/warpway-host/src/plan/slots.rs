@@ -80,6 +80,23 @@ impl Slots {
         if slot[0].load(Ordering::Relaxed) == sequence { Found::Record(words) } else { Found::Later }
     }
 
+    /// True if the record of that number is here and begins with these words. False says nothing: [`read`](Self::read)
+    /// does.
+    #[inline]
+    pub(super) fn begins_with(&self, sequence: u64, words: &[u64]) -> bool {
+        let slot = self.slot(sequence);
+        // As in `read`.
+        if slot[0].load(Ordering::Acquire) != sequence {
+            return false;
+        }
+        let different = slot[1..]
+            .iter()
+            .zip(words)
+            .fold(0, |different, (there, here)| different | (there.load(Ordering::Relaxed) ^ here));
+        fence(Ordering::Acquire);
+        different == 0 && slot[0].load(Ordering::Relaxed) == sequence
+    }
+
     /// Has the first line of a record fetched, which changes with every launch.
     #[inline]
     pub(super) fn fetch(&self, sequence: u64) {

@@ -16,7 +16,7 @@ use crate::numeric::{FoldKernel, FoldSource, Tile};
 use crate::packet::{Ll8, Ll16, Packet, pack_groups, unpack_groups};
 
 /// Tests for a packet without a pause, before the wait that counts them.
-const TESTS: u32 = 32;
+const TESTS: u32 = 128;
 
 /// A slice of a pipeline: first byte within the block's share, and bytes.
 #[derive(Debug, Clone, Copy)]
@@ -40,9 +40,26 @@ pub(super) struct Mover<'a> {
     pub(super) flag: u32,
     /// Number of the block, for errors.
     pub(super) block: u32,
-    /// One per packet source of the widest fold, and one for the result.
-    pub(super) tiles: Vec<Tile>,
-    pub(super) sources: Vec<FoldSource>,
+    pub(super) room: &'a mut FoldRoom,
+}
+
+/// What the folds of a block work in.
+#[derive(Debug, Default)]
+pub(super) struct FoldRoom {
+    /// One for the result, and one per packet source of the widest fold.
+    tiles: Vec<Tile>,
+    /// Empty between folds.
+    sources: Vec<FoldSource>,
+}
+
+// SAFETY: the addresses in `sources` are gone when a fold has ended.
+unsafe impl Send for FoldRoom {}
+
+impl FoldRoom {
+    /// For folds of so many packet sources.
+    pub(super) fn resize(&mut self, packet_sources: usize) {
+        self.tiles.resize_with(packet_sources + 1, || Tile::EMPTY);
+    }
 }
 
 /// The loops of a launch's data type, by operator.
@@ -160,9 +177,10 @@ impl Mover<'_> {
     }
 
     fn fold<P: Packet>(&mut self, stretch: &Stretch<'_>, op: ReduceOp, last: bool) -> Result<()> {
-        let (mut tiles, mut sources) = (std::mem::take(&mut self.tiles), std::mem::take(&mut self.sources));
+        let FoldRoom { mut tiles, mut sources } = std::mem::take(self.room);
         let result = self.fold_tiles::<P>(stretch, op, last, &mut tiles, &mut sources);
-        (self.tiles, self.sources) = (tiles, sources);
+        sources.clear();
+        *self.room = FoldRoom { tiles, sources };
         result
     }
 

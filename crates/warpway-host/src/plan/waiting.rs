@@ -5,7 +5,7 @@ use warpway_core::wait::{EventCount, WaitError, WaitSite, Waiter};
 use warpway_core::{Result, Timeout};
 
 use super::control::{Control, Peer};
-use super::record::{Difference, LaunchRecord, Words, agree, disagreement, extents};
+use super::record::{Difference, LaunchRecord, Words, agree, disagreement, extents, fingerprint};
 
 /// Tests between two looks at the peers' records.
 const TESTS: u32 = 256;
@@ -32,6 +32,11 @@ pub(super) struct Launched<'a> {
 impl Launched<'_> {
     /// The first peer that has launched something else, as far as they have told.
     pub(super) fn difference(&self) -> Option<ExecutionError> {
+        let own = fingerprint(self.words);
+        let agrees = |peer: &u32| self.control.agrees(*peer, self.sequence, own);
+        if self.extents.is_empty() && self.peers.iter().all(agrees) {
+            return None;
+        }
         self.peers.iter().find_map(|peer| match self.control.peer(*peer, self.sequence) {
             Peer::Here(there) => self.compare(*peer, &there),
             Peer::Apart => Some(self.apart(*peer)),
