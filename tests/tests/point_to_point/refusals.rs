@@ -54,7 +54,7 @@ fn nothing_has_happened_after_a_call_that_is_wrong_in_itself() {
             assert_eq!(id(own), "p2p.mismatch");
             let refused = comm.group(|group| {
                 group.send(&[1u8], 1)?;
-                group.collective(|_| panic!("nothing runs"))?;
+                group.then(|_| panic!("nothing runs"))?;
                 Err::<(), Error>(comm.send(&[1u8], 9).unwrap_err())
             });
             assert_eq!(id(refused), "bootstrap.peer");

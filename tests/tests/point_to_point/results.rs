@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use warpway::{Communicator, Result, in_process_with};
+use warpway::{
+    Access, BufferView, Call, Communicator, DataType, HostBuffer, Incoming, Outgoing, ReduceOp,
+    RegisteredMemory, Result, Transport, TransportFlags, in_process_with,
+};
 use warpway_tests::suite::{MESSAGE_SIZES, messages, pairs_only, random_messages};
 use warpway_tests::{End, Job, Leftovers, Meeting, Settings, on_hosts};
 
@@ -108,4 +111,64 @@ fn a_group_is_recorded_as_one_operation() {
         assert_eq!(come, [data.clone(), data]);
         Ok(())
     });
+}
+
+/// Ranks add collectives before, between and behind their messages.
+#[test]
+fn collectives_of_a_group_come_after_its_messages_in_their_order() {
+    threads(&[0; 3], |comm| {
+        let (rank, n) = (comm.rank(), comm.n_ranks());
+        let (next, previous) = ((rank + 1) % n, (rank + n - 1) % n);
+        let data = vec![rank + 1; 5];
+        let mut come = vec![0u32; 5];
+        let (mut sum, mut all) = (vec![rank + 1; 7], vec![0u32; 3]);
+        comm.group(|group| {
+            let reduce = Call::all_reduce(&mut sum, ReduceOp::Sum);
+            let gather = Call::all_gather(&data[..1], &mut all);
+            match rank {
+                0 => {
+                    group.collective(reduce)?;
+                    group.send(&data, next)?;
+                    group.collective(gather)?;
+                    group.recv(&mut come, previous)
+                }
+                _ => {
+                    group.recv(&mut come, previous)?;
+                    group.send(&data, next)?;
+                    group.collective(reduce)?;
+                    group.collective(gather)
+                }
+            }
+        })?;
+        assert_eq!(come, vec![previous + 1; 5]);
+        assert_eq!((sum, all), (vec![6; 7], vec![1, 2, 3]));
+        Ok(())
+    });
+}
+
+/// Large messages in memory that the peer cannot map, or may not touch, go through the ring.
+#[test]
+fn memory_that_the_peer_cannot_use_is_copied() {
+    for (flags, access) in [
+        (TransportFlags::from(Transport::Ethernet), Access::ALL),
+        (TransportFlags::from(Transport::SharedMemory), Access::ATOMIC),
+    ] {
+        threads(&[0; 2], |comm| {
+            const BYTES: u64 = (1 << 20) + 7;
+            let peer = 1 - comm.rank();
+            let register = |value: u8| -> Result<(HostBuffer<u8>, RegisteredMemory)> {
+                let data = HostBuffer::allocate(BYTES)?;
+                data.fill(value)?;
+                let memory = comm.core().register_memory(data.region().cloned().unwrap(), flags, access)?;
+                Ok((data, memory))
+            };
+            let ((_, out), (come, into)) = (register(comm.rank() as u8 + 1)?, register(9)?);
+            let all = |memory| BufferView::new(memory, 0, BYTES);
+            let (out, into) =
+                (Outgoing::new(all(&out), DataType::Uint8), Incoming::new(all(&into), DataType::Uint8));
+            comm.send_recv(out, peer, into, peer)?;
+            assert!(come.to_vec()?.iter().all(|byte| *byte == peer as u8 + 1));
+            comm.barrier()
+        });
+    }
 }

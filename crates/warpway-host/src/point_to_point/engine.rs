@@ -1,9 +1,8 @@
 //! The calls: one message, or a group of them, from the first look to the last.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use warpway_core::communicator::Communicator;
@@ -37,6 +36,8 @@ pub struct PointToPointConfig {
 pub struct PointToPoint {
     comm: Communicator,
     config: PointToPointConfig,
+    /// What this rank sleeps on, made before the first pair.
+    bell: OnceLock<Arc<Bell>>,
     state: Mutex<State>,
     /// Some rank has left: waits look whether it is one of theirs.
     departures: Arc<AtomicBool>,
@@ -44,13 +45,15 @@ pub struct PointToPoint {
     polite: Waiter,
 }
 
+/// By rank.
 #[derive(Default)]
-struct State {
-    bell: Option<Arc<Bell>>,
-    pairs: BTreeMap<u32, Entry>,
-}
+struct State(Vec<Entry>);
 
+/// What there is between this rank and another one.
+#[derive(Default)]
 enum Entry {
+    #[default]
+    Nothing,
     Connecting(Connecting),
     Ready(Box<Pair>),
 }
@@ -82,7 +85,7 @@ impl PointToPoint {
         comm.health().subscribe_departures(Arc::new(move |_| noted.store(true, Ordering::Relaxed)));
         let waiter = comm.waiter();
         let polite = waiter.with_policy(waiter.policy.without_spinning());
-        Self { comm, config, state: Mutex::default(), departures, polite }
+        Self { comm, config, bell: OnceLock::new(), state: Mutex::default(), departures, polite }
     }
 
     /// Sends or receives one message. A send may return before the peer has received.
@@ -188,7 +191,7 @@ impl PointToPoint {
         loop {
             let Some(first) = lanes.iter().find(|lane| !lane.is_done()) else { return Ok(()) };
             let site = first.site(state);
-            let bell = state.bell(&self.comm)?;
+            let bell = self.bell()?;
             let near = lanes.iter().all(|lane| state.is_near(lane));
             let waiter = if near { self.comm.waiter() } else { &self.polite };
             let poll = || match self.round(state, lanes) {
@@ -260,15 +263,22 @@ impl PointToPoint {
     #[cold]
     fn explain(&self, state: &State, mut peers: impl Iterator<Item = u32>, error: Error) -> Error {
         let rank = self.comm.rank();
-        let refused = |peer| match state.pairs.get(&peer) {
-            Some(Entry::Ready(pair)) => refusal(rank, pair),
-            _ => None,
-        };
+        let refused = |peer| state.ready(peer).and_then(|pair| refusal(rank, pair));
         let own = matches!(error, Error::PointToPoint(_));
         match peers.find_map(refused).filter(|_| !own) {
             Some(refusal) => refusal.into(),
             None => error,
         }
+    }
+
+    fn bell(&self) -> Result<&Arc<Bell>> {
+        if let Some(bell) = self.bell.get() {
+            return Ok(bell);
+        }
+        let region = SharedBuffer::allocate(Bell::BYTES)?.region().cloned().ok_or(NO_REGION)?;
+        let memory = self.comm.register_memory(region, TransportFlags::HOST, Access::ALL | Access::TOKENS)?;
+        let made = Arc::new(Bell::new(memory)?);
+        Ok(self.bell.get_or_init(|| made))
     }
 
     /// How messages to `peer` go.
@@ -284,23 +294,21 @@ impl PointToPoint {
 }
 
 impl State {
-    /// What this rank sleeps on.
-    fn bell(&mut self, comm: &Communicator) -> Result<Arc<Bell>> {
-        if let Some(bell) = &self.bell {
-            return Ok(Arc::clone(bell));
+    /// The pair with `peer`, if it has been set up.
+    fn ready(&self, peer: u32) -> Option<&Pair> {
+        match self.0.get(peer as usize) {
+            Some(Entry::Ready(pair)) => Some(pair),
+            _ => None,
         }
-        let region = SharedBuffer::allocate(Bell::BYTES)?.region().cloned().ok_or(NO_REGION)?;
-        let memory = comm.register_memory(region, TransportFlags::HOST, Access::ALL | Access::TOKENS)?;
-        Ok(Arc::clone(self.bell.insert(Arc::new(Bell::new(memory)?))))
     }
 
     /// The pair with `peer`, once it has been set up, which begins here.
     #[inline]
     fn pair(&mut self, peer: u32, shared: &PointToPoint) -> Result<Option<&mut Pair>> {
-        if !matches!(self.pairs.get(&peer), Some(Entry::Ready(_))) {
+        if self.ready(peer).is_none() {
             self.connect(peer, shared)?;
         }
-        Ok(match self.pairs.get_mut(&peer) {
+        Ok(match self.0.get_mut(peer as usize) {
             Some(Entry::Ready(pair)) => Some(pair),
             _ => None,
         })
@@ -308,22 +316,26 @@ impl State {
 
     #[cold]
     fn connect(&mut self, peer: u32, shared: &PointToPoint) -> Result<()> {
-        let bell = self.bell(&shared.comm)?;
-        let connecting = match self.pairs.remove(&peer) {
-            Some(Entry::Connecting(connecting)) => connecting,
-            _ => Connecting::start(&shared.comm, peer, &bell, shared.transport(peer))?,
+        self.0.resize_with(shared.comm.n_ranks() as usize, Entry::default);
+        let entry = self.0.get_mut(peer as usize).ok_or(Error::Internal {
+            place: "point to point",
+            what: "peers are checked before anything begins",
+        })?;
+        let bell = shared.bell()?;
+        let connecting = match std::mem::take(entry) {
+            Entry::Connecting(connecting) => connecting,
+            _ => Connecting::start(&shared.comm, peer, bell, shared.transport(peer))?,
         };
-        let entry = match connecting.poll(&shared.comm, &bell)? {
+        *entry = match connecting.poll(&shared.comm, bell)? {
             Ok(pair) => Entry::Ready(Box::new(pair)),
             Err(connecting) => Entry::Connecting(connecting),
         };
-        self.pairs.insert(peer, entry);
         Ok(())
     }
 
     /// True if the peer itself does what the lane waits for.
     fn is_near(&self, lane: &Lane<'_, '_>) -> bool {
-        matches!(self.pairs.get(&lane.peer()), Some(Entry::Ready(pair)) if !pair.is_far())
+        self.ready(lane.peer()).is_some_and(|pair| !pair.is_far())
     }
 }
 
@@ -376,11 +388,10 @@ impl<'t, 'a> Lane<'t, 'a> {
             }
             None => (Operation::Group, 0, 0),
         };
-        let counted = match state.pairs.get(&self.peer()) {
-            Some(Entry::Ready(pair)) if operation == Operation::Send => pair.sent,
-            Some(Entry::Ready(pair)) => pair.received,
-            _ => 0,
-        };
+        let counted = state.ready(self.peer()).map_or(0, |pair| match operation {
+            Operation::Send => pair.sent,
+            _ => pair.received,
+        });
         WaitSite { operation, peer: Some(self.peer()), object: 0, sequence: counted + 1 - begun, expected }
     }
 }

@@ -41,7 +41,7 @@ pub(super) const INLINE_BYTES: u64 = 8 * (DESCRIPTOR_WORDS - HEAD_WORDS) as u64;
 /// Sizes that both ranks of a pair derive from the way between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Bytes of the ring of payload, a multiple of a line.
+    /// Bytes of the ring of payload, a power of two.
     pub(super) payload: u64,
     /// The most payload of one descriptor; an eighth of the ring at most, so that credits may come in quarters.
     pub(super) chunk: u64,
@@ -69,7 +69,7 @@ impl Layout {
     /// First byte of the payload at a position, and how many bytes follow it before the ring begins again.
     #[inline]
     pub(super) const fn place(self, position: u64) -> (u64, u64) {
-        let within = position % self.payload;
+        let within = position & (self.payload - 1);
         (PAYLOAD + within, self.payload - within)
     }
 }
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn chunks_leave_room_for_late_credits_and_everything_has_a_place() {
         for layout in [Layout::NEAR, Layout::FAR] {
-            assert!(8 * layout.chunk <= layout.payload && layout.payload.is_multiple_of(LINE));
+            assert!(8 * layout.chunk <= layout.payload && layout.payload.is_power_of_two());
             assert!(layout.chunk > INLINE_BYTES && layout.chunk.is_multiple_of(LINE));
             assert_eq!(Layout::descriptor(1), DESCRIPTORS);
             assert_eq!(Layout::descriptor(N_DESCRIPTORS + 1), DESCRIPTORS);

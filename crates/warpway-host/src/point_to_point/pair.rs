@@ -21,6 +21,9 @@ use super::{NO_REGION, TAG};
 use crate::buffer::SharedBuffer;
 use crate::plan::{Imports, Slots};
 
+/// Payload that is asked for before it is known to have come. More than a core has under way at once gains nothing.
+const PREFETCHED_BYTES: u64 = 2048;
+
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Pair {
@@ -80,6 +83,12 @@ impl Pair {
         matches!(self.link, Link::Far(_))
     }
 
+    /// True if the peer may do that with a memory of this rank, by the way between the two.
+    pub(super) fn may(&self, memory: &RegisteredMemory, access: Access) -> bool {
+        let transport = if self.is_far() { Transport::Ethernet } else { Transport::SharedMemory };
+        memory.is_local() && memory.transports().has(transport) && memory.access().contains(access)
+    }
+
     /// True if a descriptor with so much payload may be sent now.
     #[inline]
     pub(super) fn has_room(&mut self, payload: u64) -> bool {
@@ -124,6 +133,15 @@ impl Pair {
     pub(super) fn peek(&self) -> Option<[u64; DESCRIPTOR_WORDS]> {
         let number = self.inbox.taken + 1;
         self.link.has_come(&self.here, number).then(|| self.here.descriptor(number))
+    }
+
+    /// While the next descriptor is awaited: so much payload may be on its way already, and lines that have come by the time
+    /// the descriptor does need not be waited for then.
+    #[inline]
+    pub(super) fn await_payload(&self, bytes: u64) {
+        if !self.is_far() {
+            self.here.prefetch(self.inbox.position, bytes.min(PREFETCHED_BYTES));
+        }
     }
 
     /// Copies payload of the next descriptor.

@@ -71,7 +71,12 @@ impl Receiving {
     ) -> Result<Step> {
         match self {
             Self::New => match pair.peek() {
-                None => Ok(Step::Idle),
+                None => {
+                    if message.bytes > INLINE_BYTES {
+                        pair.await_payload(message.bytes);
+                    }
+                    Ok(Step::Idle)
+                }
                 Some(words) => self.begin(message, pair, comm, &words),
             },
             Self::Streaming(_) => self.stream(message, pair),
@@ -166,7 +171,7 @@ impl Receiving {
         let far = pair.is_far();
         // Where the peer may write.
         let wanted = far || message.bytes >= SHARED_FROM;
-        let open = message.registered.filter(|(memory, _)| wanted && memory.access().contains(Access::WRITE));
+        let open = message.registered.filter(|(memory, _)| wanted && pair.may(memory, Access::WRITE));
         let publication = match open {
             Some((memory, _)) => Some(pair.published.publish(comm, memory, &[pair.peer])?),
             None => None,

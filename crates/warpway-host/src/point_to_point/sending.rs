@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use warpway_core::Result;
 use warpway_core::communicator::{Communicator, Publication};
 use warpway_core::connection::Position;
-use warpway_core::memory::RegisteredMemory;
+use warpway_core::memory::{Access, RegisteredMemory};
 use warpway_core::point_to_point::PointToPointError;
 use warpway_core::wire::SlotId;
 
@@ -51,8 +51,8 @@ pub(super) struct Offered {
     target: Option<(RegisteredMemory, u64)>,
     /// All pieces are claimed.
     exhausted: bool,
-    /// Peers may read it until this is dropped.
-    _publication: Publication,
+    /// The peer may read it until this is dropped.
+    _publication: Option<Publication>,
 }
 
 #[derive(Debug)]
@@ -61,7 +61,6 @@ pub(super) struct Putting {
     target: RegisteredMemory,
     offset: u64,
     put: u64,
-    _publication: Publication,
 }
 
 impl Sending {
@@ -132,19 +131,31 @@ impl Sending {
 
     fn begin_large(&mut self, message: &Checked<'_>, pair: &mut Pair, comm: &Communicator) -> Result<Step> {
         let &Checked { bytes, element, registered, .. } = message;
-        let Some((memory, offset)) = registered.filter(|_| bytes >= pair.here.layout.offer_from) else {
+        let far = pair.is_far();
+        let offered = registered.filter(|(memory, _)| {
+            bytes >= pair.here.layout.offer_from
+                && memory.is_local()
+                && (far || pair.may(memory, Access::READ))
+        });
+        let Some((memory, offset)) = offered else {
             return self.stream(message, pair, Kind::Data, 0);
         };
         if !pair.has_room(0) {
             return Ok(Step::Idle);
         }
         let number = pair.next_number();
-        let publication = pair.published.publish(comm, memory, &[pair.peer])?;
+        // A peer of another host reads nothing here.
+        let publication = match far {
+            true => None,
+            false => Some(pair.published.publish(comm, memory, &[pair.peer])?),
+        };
+        let nowhere = SlotId { slot: u64::MAX, generation: 0 };
+        let slot = publication.as_ref().map_or(nowhere, Publication::slot);
         for word in [CLAIMED, PUSHED] {
             // Relaxed: the peer sees it with the offer, and has finished with the last one.
             pair.here.word(word).store(0, Ordering::Relaxed);
         }
-        let words = Head { kind: Kind::Offer, element, bytes }.offering(publication.slot(), offset);
+        let words = Head { kind: Kind::Offer, element, bytes }.offering(slot, offset);
         pair.sent += 1;
         // SAFETY: there is no payload.
         unsafe { pair.post(words, None) }?;
@@ -196,10 +207,7 @@ impl Sending {
             let slot = SlotId { slot, generation };
             let Some(target) = import(comm, pair, slot)? else { return Ok(Step::Idle) };
             if pair.is_far() {
-                let Self::Offered(Offered { _publication, .. }) = std::mem::take(self) else {
-                    return Ok(Step::Idle);
-                };
-                *self = Self::Putting(Putting { number, target, offset, put: 0, _publication });
+                *self = Self::Putting(Putting { number, target, offset, put: 0 });
                 return Ok(Step::Moved);
             }
             offered.target = Some((target, offset));

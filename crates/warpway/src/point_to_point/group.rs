@@ -4,6 +4,7 @@ use warpway_core::Result;
 use warpway_host::{Direction, Message};
 
 use super::arguments::{Incoming, Outgoing};
+use crate::collective::Call;
 use crate::communicator::Communicator;
 
 /// A call that comes after the messages.
@@ -40,12 +41,20 @@ impl<'g> Group<'g> {
         Ok(())
     }
 
-    /// Adds a collective: `call` is made when all messages of the group are complete, after the collectives that were added
-    /// before.
+    /// Adds a collective. It begins when all messages of the group are complete and the collectives that were added before
+    /// have ended.
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn collective(&mut self, call: impl FnOnce(&Communicator) -> Result<()> + 'g) -> Result<()> {
+    pub fn collective(&mut self, call: Call<'g>) -> Result<()> {
+        self.then(move |comm| comm.collective(&call))
+    }
+
+    /// Adds anything else that all ranks do: the launch of a plan, a barrier. As [`collective`](Self::collective).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn then(&mut self, call: impl FnOnce(&Communicator) -> Result<()> + 'g) -> Result<()> {
         self.then.push(Box::new(call));
         Ok(())
     }
