@@ -23,10 +23,14 @@ pub enum ExecutionError {
         there: String,
     },
     /// The ranks do not launch the same.
-    #[error("step {sequence}: the {field} differs: {here} on rank {rank}, {there} on rank {peer}")]
+    #[error(
+        "step {sequence}, plan {plan:?} on rank {rank}: the {field} differs: {here} on rank {rank}, {there} on rank {peer}"
+    )]
     Difference {
         /// Number of the step on this communicator, from 1: launches and set-ups of plans are counted together.
         sequence: u64,
+        /// Name of the plan here.
+        plan: String,
         /// The first field that differs.
         field: &'static str,
         /// This rank.

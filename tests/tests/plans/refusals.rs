@@ -67,6 +67,7 @@ fn differs(plan: &Plan, other: &Call, field: &str, texts: [&str; 2]) {
     for (rank, error) in (0..).zip(&found) {
         let Some(Error::Execution(ExecutionError::Difference {
             sequence,
+            plan: of,
             field: named,
             rank: own,
             here,
@@ -76,6 +77,7 @@ fn differs(plan: &Plan, other: &Call, field: &str, texts: [&str; 2]) {
         else {
             panic!("{}, rank {rank}: {error:?}", plan.name)
         };
+        assert_eq!(*of, plan.name);
         assert_eq!((*sequence, *named, *own), (3, field, rank), "{}: {error:?}", plan.name);
         match rank {
             1 => assert_eq!([here.as_str(), there.as_str()], [texts[1], texts[0]]),

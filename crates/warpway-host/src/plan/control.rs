@@ -173,6 +173,11 @@ impl Control {
         Ok(())
     }
 
+    /// All ranks but one.
+    pub(super) fn others(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
+        (0..self.there.len() as u32).filter(move |other| *other != rank)
+    }
+
     /// True if this rank can tell `rank` of its steps.
     pub(super) fn reaches(&self, rank: u32) -> bool {
         match self.there.get(rank as usize) {

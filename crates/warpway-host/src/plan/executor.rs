@@ -17,7 +17,7 @@ use warpway_plan::{Action, Geometry, LayoutError, Operation, Plan, ReduceOp, Rep
 use super::TAG;
 use super::control::Control;
 use super::hosts::Hosts;
-use super::identity::{Announced, Identity};
+use super::identity::{Announced, Identity, described};
 use super::meeting::meet;
 use super::prepared::{Known, PreparedPlan};
 use super::repeat::Launches;
@@ -261,7 +261,7 @@ impl Shared {
     /// An error on every rank unless all set up the same plan and none refuses it.
     fn agree(&self, plan: &Plan, identity: &Identity, refused: bool, deadline: Deadline) -> Result<()> {
         let (rank, n) = (self.comm.rank(), self.comm.n_ranks());
-        let own = Announced { identity: *identity, refused, name: plan.name.clone() };
+        let own = Announced { identity: *identity, refused, name: described(plan) };
         let mut all = vec![0; n as usize * Announced::BYTES];
         let start = rank as usize * Announced::BYTES;
         all[start..start + Announced::BYTES].copy_from_slice(&own.to_bytes());

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use warpway_plan::verify::ShareableAreas;
-use warpway_plan::{Plan, Repairs};
+use warpway_plan::{Action, Collective, Plan, RankPlan, ReduceOp, Repairs};
 
 use super::record::hexadecimal;
 
@@ -28,6 +28,33 @@ impl Identity {
     }
 }
 
+/// The operator of the plan's first fold.
+pub(super) fn first_fold(plan: &Plan) -> Option<ReduceOp> {
+    plan.operations().find_map(|(_, _, operation)| match &operation.action {
+        Action::Data(data) => data.fold.as_ref().map(|fold| fold.op),
+        _ => None,
+    })
+}
+
+/// The rank that alone has a buffer on one side.
+pub(super) fn root(plan: &Plan) -> Option<u32> {
+    let chunks: fn(&RankPlan) -> u64 = match plan.collective {
+        Collective::Broadcast | Collective::Scatter => |rank| rank.input_chunks,
+        Collective::Reduce | Collective::Gather => |rank| rank.output_chunks,
+        _ => return None,
+    };
+    let mut with_buffer = (0..).zip(&plan.ranks).filter(|(_, rank)| chunks(rank) > 0);
+    with_buffer.next().filter(|_| with_buffer.next().is_none()).map(|(rank, _)| rank)
+}
+
+/// Its name, and what plans of one name may differ in.
+pub(super) fn described(plan: &Plan) -> String {
+    let op = first_fold(plan).map(|op| format!(", {op}")).unwrap_or_default();
+    let root = root(plan).map(|root| format!(", root {root}")).unwrap_or_default();
+    let place = if plan.in_place { ", in place" } else { "" };
+    format!("{}{op}{root}{place}", plan.name)
+}
+
 /// What a rank tells of the plan that it sets up.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Announced {
@@ -39,7 +66,7 @@ pub(super) struct Announced {
 
 impl Announced {
     /// Bytes of the name that are sent.
-    const NAME: usize = 60;
+    const NAME: usize = 100;
     pub(super) const BYTES: usize = 32 + 8 + 4 + Self::NAME;
 
     pub(super) fn to_bytes(&self) -> [u8; Self::BYTES] {
@@ -113,8 +140,8 @@ mod tests {
         };
         let short = Announced { identity, refused: true, name: "ring".into() };
         assert_eq!(Announced::from_bytes(&short.to_bytes()), short);
-        let long = Announced { identity, refused: false, name: format!("{}é", "x".repeat(59)) };
-        assert_eq!(Announced::from_bytes(&long.to_bytes()).name, "x".repeat(59));
+        let long = Announced { identity, refused: false, name: format!("{}é", "x".repeat(99)) };
+        assert_eq!(Announced::from_bytes(&long.to_bytes()).name, "x".repeat(99));
         let text = "plan \"ring\" (0001020304050607) with scratch chunks of 1099511627776 bytes, proven to share its \
                     packet scratch, with an opening handshake, with a closing handshake";
         assert_eq!(short.to_string(), text);

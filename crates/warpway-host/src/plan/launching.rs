@@ -63,6 +63,7 @@ impl Prepared {
         let (control, rank) = (&shared.control, shared.comm.rank());
         let words = record.to_words();
         let launched = Launched {
+            plan: &self.plan.name,
             control,
             rank,
             sequence,
@@ -71,6 +72,7 @@ impl Prepared {
             peers,
             extents: &extents,
             owners: &self.roles.owners,
+            told_all: false.into(),
         };
         control.announce(sequence, &words, peers, &extents, false)?;
         let (waiter, timeout) = (shared.comm.waiter(), shared.config.device_timeout);
@@ -188,6 +190,7 @@ impl Prepared {
             block_bytes: 0,
             data_type: launch.data_type,
             reduce_op: self.reduce_op,
+            root: self.root,
             // Of plans without packets it means nothing, so ranks need not agree.
             packet_payload: if self.geometry.uses_packets() { launch.packets.payload() } else { 0 },
             input: buffer(&launch.input, &publications[0]),

@@ -29,6 +29,7 @@ pub(super) fn meet(shared: &Shared, sequence: u64, plan: &Plan, identity: &Ident
         block_bytes: 0,
         data_type: DataType::Uint8,
         reduce_op: None,
+        root: None,
         packet_payload: 0,
         areas: 0,
         input: BufferRecord::default(),
@@ -60,7 +61,8 @@ pub(super) fn meet(shared: &Shared, sequence: u64, plan: &Plan, identity: &Ident
         let elsewhere = || ("step", "set-up of a plan".to_owned(), "a later step".to_owned());
         let (field, here, there) =
             there.and_then(|there| record.difference(&there)).unwrap_or_else(elsewhere);
-        return Err(ExecutionError::Difference { sequence, field, rank, here, peer, there }.into());
+        let plan = plan.name.clone();
+        return Err(ExecutionError::Difference { sequence, plan, field, rank, here, peer, there }.into());
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use warpway_plan::{
 };
 
 use super::executor::{Contract, Shared, lock};
-use super::identity::Identity;
+use super::identity::{Identity, first_fold, root};
 use super::kept::Kept;
 use super::program::Program;
 use super::request::PlanLaunch;
@@ -39,6 +39,7 @@ pub(super) struct Prepared {
     pub(super) channels: Channels,
     pub(super) objects: BlockObjects,
     pub(super) reduce_op: Option<ReduceOp>,
+    pub(super) root: Option<u32>,
     pub(super) has_pipelines: bool,
     /// Some operation of this rank writes to its own input.
     pub(super) writes_input: bool,
@@ -93,6 +94,7 @@ impl PreparedPlan {
         Self(Arc::new(Prepared {
             common_ids: rows::common_ids(&plan, shared.comm.rank()),
             reduce_op: first_fold(&plan),
+            root: root(&plan),
             has_pipelines,
             writes_input: writes_input(&plan, shared.comm.rank()),
             roles,
@@ -193,13 +195,5 @@ fn writes_input(plan: &Plan, rank: u32) -> bool {
     plan.operations().filter(|(owner, ..)| *owner == rank).any(|(_, _, operation)| match &operation.action {
         Action::Data(data) => data.destinations.iter().any(is_input),
         _ => false,
-    })
-}
-
-/// The operator of the plan's first fold.
-fn first_fold(plan: &Plan) -> Option<ReduceOp> {
-    plan.operations().find_map(|(_, _, operation)| match &operation.action {
-        Action::Data(data) => data.fold.as_ref().map(|fold| fold.op),
-        _ => None,
     })
 }

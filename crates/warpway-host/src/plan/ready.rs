@@ -94,6 +94,7 @@ impl Prepared {
                 let (here, there) = (text(here), text(there));
                 return Err(ExecutionError::Difference {
                     sequence,
+                    plan: self.plan.name.clone(),
                     field: "count",
                     rank,
                     here,

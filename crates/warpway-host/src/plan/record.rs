@@ -25,6 +25,9 @@ pub(super) enum Step {
 /// Of a step in the word that has the collective.
 const SET_UP: u64 = 1 << 32;
 
+/// Where the root is, plus 1, in the word that has the payload of packets.
+const ROOT: u32 = 8;
+
 /// See the module's page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LaunchRecord {
@@ -37,6 +40,8 @@ pub(super) struct LaunchRecord {
     pub(super) data_type: DataType,
     /// Of the plan's folds, if it has any.
     pub(super) reduce_op: Option<ReduceOp>,
+    /// Of plans that have one.
+    pub(super) root: Option<u32>,
     pub(super) packet_payload: u64,
     /// Digest of the scratch areas: ranks that made other launches before may have others.
     pub(super) areas: u64,
@@ -74,6 +79,7 @@ impl LaunchRecord {
             format!("{} bytes of input and {} of output", record.input.bytes, record.output.bytes)
         };
         let op = |op: Option<ReduceOp>| op.map_or_else(|| "none".to_owned(), |op| op.to_string());
+        let root = |root: Option<u32>| root.map_or_else(|| "none".to_owned(), |root| root.to_string());
         let sizes = |record: &Self| (record.chunk_bytes, record.block_bytes);
         // A step of another kind has no sizes to compare.
         let step = |record: &Self| match record.step {
@@ -88,6 +94,7 @@ impl LaunchRecord {
             // Types first: equal counts of unequal types give unequal sizes.
             .or_else(|| differ(self.data_type, there.data_type, "data type", |t| t.to_string()))
             .or_else(|| differ(self.reduce_op, there.reduce_op, "reduce operation", op))
+            .or_else(|| differ(self.root, there.root, "root", root))
             .or_else(|| (self.identity != there.identity).then(|| ("plan", plan(self), plan(there))))
             .or_else(|| (sizes(self) != sizes(there)).then(|| ("count", size(self), size(there))))
             .or_else(|| {
@@ -117,7 +124,7 @@ impl LaunchRecord {
         words[4] = u64::from(self.data_type.number());
         let op = self.reduce_op.and_then(|op| ReduceOp::NAMED.iter().position(|(value, _)| *value == op));
         words[5] = op.map_or(0, |at| at as u64 + 1);
-        words[6] = self.packet_payload;
+        words[6] = self.packet_payload | self.root.map_or(0, |root| u64::from(root) + 1) << ROOT;
         for (word, bytes) in words[7..11].iter_mut().zip(self.identity.chunks_exact(8)) {
             *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         }
@@ -165,7 +172,11 @@ impl LaunchRecord {
             block_bytes: words[3],
             data_type: DataType::from_number(u8::try_from(words[4]).ok()?).ok()?,
             reduce_op,
-            packet_payload: words[6],
+            root: match words[6] >> ROOT {
+                0 => None,
+                above => Some(u32::try_from(above - 1).ok()?),
+            },
+            packet_payload: words[6] & ((1 << ROOT) - 1),
             input: buffer(&words[11..16]),
             output: buffer(&words[16..21]),
             rows: (words[21] == 1).then_some(SlotId { slot: words[22], generation: words[23] }),
@@ -230,6 +241,7 @@ mod tests {
             block_bytes: 17,
             data_type: DataType::Bfloat16,
             reduce_op: Some(ReduceOp::Max),
+            root: Some(u32::MAX),
             packet_payload: 4,
             areas: 0xfedc,
             input: BufferRecord { bytes: 34, place },
@@ -242,7 +254,7 @@ mod tests {
     #[test]
     fn records_survive_their_words() {
         assert_eq!(LaunchRecord::from_words(&record().to_words()), Some(record()));
-        let none = LaunchRecord { reduce_op: None, rows: None, ..record() };
+        let none = LaunchRecord { reduce_op: None, root: None, rows: None, ..record() };
         assert_eq!(LaunchRecord::from_words(&none.to_words()), Some(none));
         let set_up = LaunchRecord { step: Step::SetUp, ..record() };
         assert_eq!(LaunchRecord::from_words(&set_up.to_words()), Some(set_up));
@@ -270,6 +282,8 @@ mod tests {
             LaunchRecord { block_bytes: 18, ..here },
             LaunchRecord { data_type: DataType::Float16, ..here },
             LaunchRecord { reduce_op: None, ..here },
+            LaunchRecord { root: Some(0), ..here },
+            LaunchRecord { root: None, ..here },
             LaunchRecord { reduce_op: Some(ReduceOp::Sum), ..here },
             LaunchRecord { packet_payload: 8, ..here },
         ] {

@@ -186,6 +186,7 @@ impl Prepared {
         let peers = &self.roles.peers[..];
         shared.control.announce(sequence, &repeat.words, peers, &[], repeat.quiet)?;
         let launched = Launched {
+            plan: &self.plan.name,
             control: &shared.control,
             rank: shared.comm.rank(),
             sequence,
@@ -194,6 +195,7 @@ impl Prepared {
             peers,
             extents: &[],
             owners: &self.roles.owners,
+            told_all: false.into(),
         };
         let run = Run {
             plan: &self.plan.name,

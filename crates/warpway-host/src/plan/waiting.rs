@@ -1,22 +1,29 @@
 //! Waits of a launch: bounded, and attentive to ranks that have launched something else.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use warpway_core::execution::ExecutionError;
 use warpway_core::wait::{EventCount, WaitError, WaitSite, Waiter};
-use warpway_core::{Result, Timeout};
+use warpway_core::{Error, Result, Timeout};
 
 use super::control::{Control, Peer};
 use super::record::{Difference, LaunchRecord, Words, agree, disagreement, extents, fingerprint};
 
 /// Tests between two looks at the peers' records.
 const TESTS: u32 = 256;
-/// From so many tests on the wait sleeps between them, and each looks.
-const SLEEPING: u32 = 8192;
+/// Tests between two looks at the clock.
+const CLOCK: u32 = 64;
+/// Whoever waits longer looks at the peers' records, and tells ranks that the plan makes it not work with.
+const LATE: Duration = Duration::from_millis(20);
 
 /// What this rank has launched.
 #[derive(Debug)]
 pub(super) struct Launched<'a> {
     pub(super) control: &'a Control,
     pub(super) rank: u32,
+    /// Its name.
+    pub(super) plan: &'a str,
     pub(super) sequence: u64,
     pub(super) record: &'a LaunchRecord,
     /// The same, as peers read it.
@@ -27,6 +34,8 @@ pub(super) struct Launched<'a> {
     pub(super) extents: &'a [u64],
     /// Peers whose extents are compared one by one, ascending.
     pub(super) owners: &'a [u32],
+    /// All ranks have been told.
+    pub(super) told_all: AtomicBool,
 }
 
 impl Launched<'_> {
@@ -58,7 +67,8 @@ impl Launched<'_> {
         };
         let (field, here, there) = found?;
         let (sequence, rank) = (self.sequence, self.rank);
-        Some(ExecutionError::Difference { sequence, field, rank, here, peer, there })
+        let plan = self.plan.to_owned();
+        Some(ExecutionError::Difference { sequence, plan, field, rank, here, peer, there })
     }
 
     fn extents_differ(&self, peer: u32, there: &Words) -> Option<Difference> {
@@ -72,14 +82,28 @@ impl Launched<'_> {
     }
 
     pub(super) fn apart(&self, peer: u32) -> ExecutionError {
+        let root = self.record.root.map(|root| format!(" with root {root}")).unwrap_or_default();
         ExecutionError::Difference {
             sequence: self.sequence,
+            plan: self.plan.to_owned(),
             field: "plan",
             rank: self.rank,
-            here: super::record::hexadecimal(&self.record.identity),
+            here: format!("{}{root}", super::record::hexadecimal(&self.record.identity)),
             peer,
             there: format!("one without rank {}", self.rank),
         }
+    }
+
+    /// Tells all ranks, once. A rank that has launched something else may wait for one that the plan here does not make it
+    /// work with: a broadcast from another root.
+    fn tell_all(&self) -> Result<()> {
+        // Relaxed: whoever is first tells, and orders nothing by it.
+        if self.told_all.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let more = self.control.others(self.rank).filter(|rank| self.peers.binary_search(rank).is_err());
+        let more: Vec<u32> = more.filter(|rank| self.control.reaches(*rank)).collect();
+        self.control.announce(self.sequence, self.words, &more, &[], false)
     }
 
     /// A peer that has not started this launch.
@@ -91,7 +115,7 @@ impl Launched<'_> {
     }
 
     /// What a wait that gave up was really about: a difference, or a rank that has not come.
-    fn explain(&self, mut error: WaitError) -> warpway_core::Error {
+    fn explain(&self, mut error: WaitError) -> Error {
         if let Some(difference) = self.difference() {
             return difference.into();
         }
@@ -131,21 +155,32 @@ impl Waiting<'_> {
         poll: &mut dyn FnMut() -> Result<T, u64>,
     ) -> Result<T> {
         let mut tests = 0u32;
+        let mut looked: Option<Instant> = None;
         let attentive = || {
             let seen = match poll() {
                 Ok(value) => return Ok(Ok(value)),
                 Err(seen) => seen,
             };
-            tests = tests.saturating_add(1);
-            let look = tests.is_multiple_of(TESTS) || tests > SLEEPING;
+            tests = tests.wrapping_add(1);
+            let mut look = tests.is_multiple_of(TESTS);
+            if tests.is_multiple_of(CLOCK) {
+                let now = Instant::now();
+                if now.duration_since(*looked.get_or_insert(now)) >= LATE {
+                    looked = Some(now);
+                    look = true;
+                    if let Err(error) = self.launched.tell_all() {
+                        return Ok(Err(error));
+                    }
+                }
+            }
             if let Some(difference) = look.then(|| self.launched.difference()).flatten() {
-                return Ok(Err(difference));
+                return Ok(Err(difference.into()));
             }
             Err(seen)
         };
         match self.waiter.wait(site, self.timeout, event, attentive) {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(difference)) => Err(difference.into()),
+            Ok(Err(error)) => Err(error),
             Err(error) => Err(self.launched.explain(error)),
         }
     }
