@@ -14,6 +14,7 @@
 mod contexts;
 mod job;
 mod leftovers;
+pub mod matrix;
 mod pattern;
 mod report;
 pub mod suite;
@@ -23,3 +24,6 @@ pub use job::{End, HANG, Job, Meeting, Settings, in_parallel};
 pub use leftovers::{Leftovers, abstract_names, listeners};
 pub use pattern::byte;
 pub use report::{Fault, Line, monotonic_ns};
+
+/// What the matrix and its sequences are drawn with: the same in all processes of a test.
+pub const SEED: u64 = 0x5eed_c011;

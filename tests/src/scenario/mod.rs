@@ -1,5 +1,6 @@
 //! The scenarios, one subcommand each.
 
+mod collectives;
 mod members;
 mod misuse;
 mod start;
@@ -61,6 +62,26 @@ pub(crate) enum Scenario {
         #[arg(long)]
         endless: bool,
     },
+    /// Cases of the matrix of collectives, by the number of the setting: those of the sample, or all
+    Matrix {
+        setting: usize,
+        #[arg(long)]
+        full: bool,
+    },
+    /// Random collectives, checked; says what the process held in the middle and at the end
+    Collectives {
+        #[arg(long)]
+        turns: u64,
+        #[arg(long)]
+        seed: u64,
+    },
+    /// One collective again and again, by each algorithm in turn, until something fails
+    Endless {
+        function: String,
+        /// The host of each rank
+        #[arg(long, value_delimiter = ',')]
+        hosts: Vec<u32>,
+    },
     /// All that channels and collectives must do
     Suite { way: Way },
     /// All-gather, for about so many milliseconds
@@ -95,6 +116,9 @@ impl Scenario {
                 Ok(suite::random_messages(&comm, 1500, 11)?)
             }
             Self::Messages { endless: true } => traffic::messages(),
+            Self::Matrix { setting, full } => collectives::matrix(setting, full),
+            Self::Endless { function, hosts } => collectives::endless(&function, &hosts),
+            Self::Collectives { turns, seed } => collectives::sequence(turns, seed),
             Self::Suite { way } => Ok(suite::everything(&join()?, way.transport())?),
             Self::Work { way, milliseconds } => {
                 let comm = join()?;

@@ -6,6 +6,12 @@
     reason = "a test ends where something is wrong"
 )]
 
+mod bits;
+mod disagreements;
 mod errors;
+mod full;
 mod functions;
+mod kills;
+mod matrix;
 mod oracle;
+mod sequences;
