@@ -1,11 +1,12 @@
-//! The catalogue's plans, run: every algorithm of one host on ranks that are threads, against the definition of its function.
+//! The catalogue's plans, run: every algorithm on ranks that are threads, against the definition of its function. Hosts are
+//! played by host identities: ranks of different ones share no memory and meet by TCP.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use warpway::{
     BufferView, Communicator, Config, Context, DataType, PlanLaunch, PreparedPlan, Result, Timeout,
-    in_process,
+    in_process_with,
 };
 use warpway_collectives::{Function, Task, World, catalogue};
 
@@ -77,12 +78,23 @@ fn launch(comm: &Communicator, prepared: &PreparedPlan, task: &Task, turn: u32, 
     Ok(())
 }
 
-/// Every algorithm that fits, one after the other on one communicator, twice each with other data.
-fn run(world: &World, blocks: u32) {
-    let n = world.n_ranks();
+/// One context for each host.
+fn contexts(world: &World) -> Vec<Context> {
     let mut config = Config::default();
     config.setup_timeout = Timeout::after(Duration::from_secs(60));
     config.device_timeout = Timeout::after(Duration::from_secs(60));
+    let of_host = |host: u32| {
+        let mut config = config.clone();
+        config.host_id = format!("host {host}");
+        Context::new(config)
+    };
+    let hosts: Vec<Context> = (0..world.n_hosts()).map(of_host).collect();
+    (0..world.n_ranks()).map(|rank| hosts[world.host(rank).unwrap() as usize].clone()).collect()
+}
+
+/// Every algorithm that fits, one after the other on one communicator, twice each with other data.
+fn run(world: &World, blocks: u32) {
+    let n = world.n_ranks();
     let mut plans = Vec::new();
     for algorithm in catalogue().filter(|algorithm| !algorithm.function.is_sized()) {
         for root in if algorithm.function.is_rooted() { vec![0, n - 1] } else { vec![0] } {
@@ -94,11 +106,12 @@ fn run(world: &World, blocks: u32) {
             }
         }
     }
-    in_process(n, &Context::new(config), |comm| {
-        for (plan, task) in &plans {
-            let prepared = comm.prepare(plan)?;
+    in_process_with(&contexts(world), |comm| {
+        // They all stay until everybody has done with them, as those of a communicator do.
+        let prepared = plans.iter().map(|(plan, _)| comm.prepare(plan)).collect::<Result<Vec<_>>>()?;
+        for (prepared, (_, task)) in prepared.iter().zip(&plans) {
             for (turn, count) in (0..).zip(COUNTS.into_iter().chain(COUNTS)) {
-                launch(comm, &prepared, task, turn, count)?;
+                launch(comm, prepared, task, turn, count)?;
             }
         }
         comm.barrier()
@@ -130,4 +143,19 @@ fn four_ranks() {
 #[test]
 fn seven_ranks() {
     run(&World::one_host(7), 1);
+}
+
+#[test]
+fn two_hosts_of_one_rank() {
+    run(&World::of_hosts(&[1, 1]), 1);
+}
+
+#[test]
+fn two_hosts_of_two_ranks() {
+    run(&World::of_hosts(&[2, 2]), 1);
+}
+
+#[test]
+fn uneven_hosts() {
+    run(&World::by_host(&[0, 1, 0, 2, 0]), 2);
 }
