@@ -29,6 +29,7 @@ pub(super) fn latencies_only(machine: &Machine) -> Machine {
     let costs = &mut bare.costs;
     let all = [
         &mut costs.launch_ns,
+        &mut costs.announce_ns,
         &mut costs.blocks_ns,
         &mut costs.handshake_ns,
         &mut costs.step_ns,

@@ -233,6 +233,7 @@ fn launchers(
             pairs.extend(remote.map(|operand| (operand.rank, block.rank)));
         }
     }
+    let social: BTreeSet<u32> = program.ends.iter().map(|end| end.owner).collect();
     let shakes: BTreeSet<u32> = pairs.iter().flat_map(|(owner, user)| [*owner, *user]).collect();
     if request.repairs.start_handshake {
         let channels = program.ends.iter().map(|end| (end.peer, end.owner));
@@ -247,6 +248,9 @@ fn launchers(
     for rank in 0..n_ranks {
         let blocks = plan.ranks[rank as usize].blocks.len();
         let mut launch = machine.costs.launch_ns;
+        if social.contains(&rank) {
+            launch += machine.costs.announce_ns;
+        }
         launch += machine.straggler(rank).map_or(0.0, |straggler| straggler.start_ns / straggler.slow_down);
         if blocks > 1 {
             launch += machine.costs.blocks_ns;

@@ -32,6 +32,9 @@ impl<'m> Recurrence<'m> {
         let fold_rate = machine.fold_rate(data_type);
         let (hosts, ranks) = (u64::from(hosts), u64::from(ranks));
         let mut clock = Self { machine, hosts, ranks, level, fold_rate, now: machine.costs.launch_ns };
+        if clock.hosts * clock.ranks > 1 {
+            clock.now += machine.costs.announce_ns;
+        }
         if handshake {
             clock.now += clock.flight(machine.costs.signal_flight_ns) + machine.costs.handshake_ns;
         }

@@ -67,14 +67,19 @@ pub(super) fn measure(rank: &Rank) -> anyhow::Result<Machine> {
     let copy =
         memory.iter().find(|level| level.up_to_bytes >= 1 << 16).map_or(f64::INFINITY, |level| level.copy);
     let (short, long) = (1 << 10, 1 << 15);
-    let few = rank.launch(&plans::packet_exchange()?, [short, short], WORD)?;
+    let exchanged = rank.launch(&plans::packet_exchange()?, [short, short], WORD)?;
     let more = rank.launch(&plans::packet_exchange()?, [long, long], WORD)?;
     // Of a byte: written and read as packet; its raw form is read once and written once, as by a copy.
-    let per_byte = (slope(few, more, (long - short) as f64) - 1.0 / copy).max(1e-3);
+    let slope_of_bytes = slope(exchanged, more, (long - short) as f64);
+    let per_byte = (slope_of_bytes - 1.0 / copy).max(1e-3);
     let packet = 2.0 / per_byte;
     let few = rank.launch(&plans::packet_ping_pong(2)?, small, WORD)?;
     let packet_way = slope(few, rank.launch(&plans::packet_ping_pong(22)?, small, WORD)?, 40.0);
     let packet_flight = (packet_way - 2.0 * step - 32.0 / packet).max(LEAST_NS);
+
+    // What an exchange takes that neither its bytes nor its flight explain.
+    let bytes = slope_of_bytes * short as f64;
+    let announce = (exchanged - launch - 2.0 * step - packet_flight - bytes).max(LEAST_NS);
 
     rank.say("requests to the proxy");
     let few = rank.launch(&plans::port_signals(2)?, small, WORD)?;
@@ -99,8 +104,9 @@ pub(super) fn measure(rank: &Rank) -> anyhow::Result<Machine> {
         links: Vec::new(),
         costs: Costs {
             launch_ns: round(launch),
+            announce_ns: round(announce),
             blocks_ns: round((two_blocks - one).max(LEAST_NS)),
-            handshake_ns: round((shaken - launch - flight - step).max(LEAST_NS)),
+            handshake_ns: round((shaken - launch - announce - flight - step).max(LEAST_NS)),
             step_ns: round(step),
             signal_ns: round(signal),
             signal_flight_ns: round(flight),

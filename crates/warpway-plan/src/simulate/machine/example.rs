@@ -71,6 +71,7 @@ pub(super) fn plain(ranks: u32) -> Machine {
 fn plain_costs() -> Costs {
     Costs {
         launch_ns: 500.0,
+        announce_ns: 0.0,
         blocks_ns: 1000.0,
         handshake_ns: 100.0,
         step_ns: 10.0,

@@ -99,6 +99,8 @@ pub struct SharedLink {
 pub struct Costs {
     /// A launch, without any operation.
     pub launch_ns: f64,
+    /// More for a launch of a rank with peers, which hear of it.
+    pub announce_ns: f64,
     /// More for a launch of more than one block.
     pub blocks_ns: f64,
     /// More for a launch that tells its peers, and hears from them, where buffers are.

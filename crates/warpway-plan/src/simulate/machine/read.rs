@@ -128,6 +128,7 @@ fn costs(at: &At<'_>) -> Result<Costs> {
     let mut duration = |key| object.required(key)?.duration();
     let costs = Costs {
         launch_ns: duration("launch_ns")?,
+        announce_ns: duration("announce_ns")?,
         blocks_ns: duration("blocks_ns")?,
         handshake_ns: duration("handshake_ns")?,
         step_ns: duration("step_ns")?,

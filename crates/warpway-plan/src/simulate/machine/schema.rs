@@ -61,6 +61,7 @@ fn schema() -> Value {
         COSTS,
         json!({
             "launch_ns": nanoseconds("A launch without any operation."),
+            "announce_ns": nanoseconds("More for a launch of a rank with peers."),
             "blocks_ns": nanoseconds("More for a launch of several blocks."),
             "handshake_ns": nanoseconds("More for a launch whose ranks touch each other's input or output."),
             "step_ns": nanoseconds("Each operation."),
@@ -117,6 +118,7 @@ fn schema() -> Value {
 /// All of them are needed.
 const COSTS: &[&str] = &[
     "launch_ns",
+    "announce_ns",
     "blocks_ns",
     "handshake_ns",
     "step_ns",

@@ -24,6 +24,7 @@ pub(super) fn machine(machine: &Machine) -> String {
         "links": links.collect::<Vec<_>>(),
         "costs": {
             "launch_ns": costs.launch_ns,
+            "announce_ns": costs.announce_ns,
             "blocks_ns": costs.blocks_ns,
             "handshake_ns": costs.handshake_ns,
             "step_ns": costs.step_ns,
