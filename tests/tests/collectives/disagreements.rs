@@ -25,7 +25,7 @@ struct Given {
     data_type: DataType,
     op: ReduceOp,
     root: u32,
-    /// Of functions with counts by rank: of the last rank.
+    /// Of functions with counts by rank: of the last rank; of all_to_all_v between the last two.
     last: u64,
 }
 
@@ -41,16 +41,20 @@ impl Given {
         }
     }
 
-    /// Counts by rank.
-    fn counts(&self) -> [u64; 3] {
-        [self.elements, self.elements, self.last]
+    /// Counts by rank; of all_to_all_v by the other rank, alike in both directions.
+    fn counts(&self, rank: u32) -> [u64; 3] {
+        let is_special = |other: u32| match self.function {
+            Function::AllToAllV => [(1, 2), (2, 1)].contains(&(rank, other)),
+            _ => other == 2,
+        };
+        [0, 1, 2].map(|other| if is_special(other) { self.last } else { self.elements })
     }
 
     fn run(&self, comm: &Communicator, memory: &[Buffer<u8>; 2]) -> Result<()> {
         let (rank, n, size) = (comm.rank() as usize, 3, self.data_type.bytes());
         let is_root = comm.rank() == self.root;
         let (one, all, none) = (self.elements, self.elements * n, 0);
-        let (counts, total) = (self.counts(), self.counts().iter().sum());
+        let (counts, total) = (self.counts(comm.rank()), self.counts(comm.rank()).iter().sum());
         let (input, output) = match self.function {
             Function::AllReduce => (one, one),
             Function::AllGather => (one, all),
