@@ -85,7 +85,9 @@ impl Run<'_> {
                 wait(&mover.waiting, semaphore)
             }
             Step::PortSignal(channel) => self.port(*channel)?.signal().map(drop),
-            Step::PortWait(channel) => wait(&mover.waiting, self.port(*channel)?.channel().semaphore()),
+            Step::PortWait(channel) => {
+                wait_for_proxy(&mover.waiting, self.port(*channel)?.channel().semaphore())
+            }
             Step::Flush(channel) => self.port(*channel)?.flush().map(drop),
             Step::Put(put) => self.put(put, slice),
             Step::Barrier(id) => match self.objects.barriers.get(id) {
@@ -169,6 +171,16 @@ impl Run<'_> {
         let (rank, plan) = (self.launched.rank, self.plan.to_owned());
         ExecutionError::Step { rank, plan, place, cause: Box::new(error) }.into()
     }
+}
+
+/// Takes the next signal of a port channel. It is brought by a thread of this host, the peer's proxy or one that receives
+/// from the network, which needs a core.
+fn wait_for_proxy(waiting: &Waiting<'_>, semaphore: &warpway_core::semaphore::Semaphore) -> Result<()> {
+    if semaphore.poll()? {
+        return Ok(());
+    }
+    let waiter = waiting.waiter.with_policy(waiting.waiter.policy.without_spinning());
+    wait(&Waiting { waiter: &waiter, ..*waiting }, semaphore)
 }
 
 /// Takes the next signal of a channel.

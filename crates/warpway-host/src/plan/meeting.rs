@@ -14,8 +14,7 @@ use super::executor::Shared;
 use super::identity::Identity;
 use super::record::{BufferRecord, LaunchRecord, Step};
 
-/// Tells the other ranks that this one sets up `plan` as step `sequence`, and waits until those of this host do the
-/// same. Which plan they set up is not compared here.
+/// Tells the other ranks that this one sets up `plan` as step `sequence`, and waits until they do the same. Which plan they set up is not compared here.
 ///
 /// # Errors
 /// `plan.difference` naming a rank that launches something; a wait that gave up naming a rank that did not come.
@@ -37,11 +36,10 @@ pub(super) fn meet(shared: &Shared, sequence: u64, plan: &Plan, identity: &Ident
         rows: None,
         extents: 0,
     };
-    let others = || (0..n).filter(|peer| *peer != rank);
-    let told: Vec<u32> = others().filter(|peer| shared.control.reaches(*peer)).collect();
+    let told: Vec<u32> = (0..n).filter(|peer| *peer != rank && shared.control.reaches(*peer)).collect();
     shared.control.announce(sequence, &record.to_words(), &told, &[], false)?;
-    // Ranks of other hosts come to the bootstrap; before the first plan that joins them nobody can be told.
-    for peer in others().filter(|peer| !shared.hosts.is_far(*peer)) {
+    // Whoever is told tells this rank, too. Ranks of other hosts with which there was no plan yet come to the bootstrap.
+    for peer in told {
         let operation = Operation::Launch;
         let site = || WaitSite { operation, peer: Some(peer), object: 0, sequence, expected: sequence };
         let event = shared.control.started(peer);
