@@ -52,6 +52,13 @@ pub(crate) enum Scenario {
         #[arg(long)]
         endless: bool,
     },
+    /// Plans on several hosts, checked; or launched, or set up, until something fails
+    HostPlans {
+        #[arg(long)]
+        endless: bool,
+        #[arg(long)]
+        set_up: bool,
+    },
     /// Different plans in random order, checked
     Sequence {
         #[arg(long)]
@@ -109,6 +116,7 @@ impl Scenario {
             Self::Mismatch { way } => misuse::exchanges(way.transport()),
             Self::Plans { endless: false } => Ok(suite::plans::algorithms(&join()?)?),
             Self::Plans { endless: true } => traffic::plans(),
+            Self::HostPlans { endless, set_up } => traffic::host_plans(endless, set_up),
             Self::Sequence { turns } => traffic::sequence(turns),
             Self::Messages { endless: false } => {
                 let comm = join()?;

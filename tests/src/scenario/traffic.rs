@@ -71,6 +71,27 @@ pub(super) fn plans() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Launches plans of several hosts in turn, a few times or until something fails; with `set_up`, each newly set up.
+pub(super) fn host_plans(endless: bool, set_up: bool) -> anyhow::Result<()> {
+    let comm = join()?;
+    let plans = plans::between_hosts(&plans::hosts_of(&comm));
+    let prepare = || plans.iter().map(|plan| comm.prepare(plan)).collect::<Result<Vec<_>>>();
+    let mut prepared = prepare()?;
+    for turn in 0u64..if endless { u64::MAX } else { 9 } {
+        if turn == 1 {
+            Line::mark("ready");
+        }
+        if set_up {
+            prepared = prepare()?;
+        }
+        for prepared in &prepared {
+            let message = Message { seed: turn, ..Message::new(17 + turn % 3 * 1000, DataType::Uint32) };
+            plans::launch(&comm, prepared, &message)?;
+        }
+    }
+    Ok(comm.barrier()?)
+}
+
 /// Launches plans that share scratch.
 pub(super) fn sequence(turns: u64) -> anyhow::Result<()> {
     let comm = join()?;

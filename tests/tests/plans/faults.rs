@@ -9,11 +9,24 @@ const REPETITIONS: u32 = 9;
 
 #[test]
 fn a_rank_that_is_killed_is_named_by_the_others() {
-    let settings = Settings::new(3, "plans --endless");
+    kill(&Settings::new(3, "plans --endless"));
+}
+
+#[test]
+fn a_rank_of_another_host_that_is_killed_while_plans_run() {
+    kill(&Settings::new(4, "host-plans --endless").on_hosts(&[0, 0, 1, 1]));
+}
+
+#[test]
+fn a_rank_of_another_host_that_is_killed_while_plans_are_set_up() {
+    kill(&Settings::new(4, "host-plans --endless --set-up").on_hosts(&[0, 0, 1, 1]));
+}
+
+fn kill(settings: &Settings) {
     in_parallel(REPETITIONS, |turn| {
-        let victim = turn % 3;
-        let mut job = Job::start(env!("CARGO_BIN_EXE_rank"), &settings);
-        job.await_mark(0..3, "ready");
+        let victim = turn % settings.n_ranks;
+        let mut job = Job::start(env!("CARGO_BIN_EXE_rank"), settings);
+        job.await_mark(0..settings.n_ranks, "ready");
         std::thread::sleep(Duration::from_micros(u64::from(turn * turn) * 300));
         let leftovers = Leftovers::default();
         leftovers.observe(&job.processes());

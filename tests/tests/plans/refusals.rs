@@ -9,7 +9,8 @@ use warpway::core::transport::Transport;
 use warpway::core::wait::GaveUp;
 use warpway::plan::{CollectiveShape, DataSync, Plan, Program, ProgramOptions, Repairs, testing};
 use warpway::{
-    BufferView, Communicator, DataType, Error, ErrorCode, PacketFormat, PlanLaunch, Result, in_process,
+    BufferView, Communicator, Context, DataType, Error, ErrorCode, PacketFormat, PlanLaunch, Result,
+    in_process, in_process_with,
 };
 
 use warpway_tests::limited;
@@ -18,9 +19,17 @@ use crate::rig::context;
 
 /// Runs `launch` on every rank and gives each rank's error. Errors do not end the job by themselves.
 fn errors(n: u32, seconds: u64, launch: impl Fn(&Communicator) -> Result<()> + Sync) -> Vec<Option<Error>> {
-    let found: Mutex<Vec<Option<Error>>> = Mutex::new(vec![None; n as usize]);
+    errors_with(&vec![limited(Duration::from_secs(seconds)); n as usize], launch)
+}
+
+/// The same with a context per rank.
+pub(crate) fn errors_with(
+    contexts: &[Context],
+    launch: impl Fn(&Communicator) -> Result<()> + Sync,
+) -> Vec<Option<Error>> {
+    let found: Mutex<Vec<Option<Error>>> = Mutex::new(vec![None; contexts.len()]);
     let started = Instant::now();
-    let all = in_process(n, &limited(Duration::from_secs(seconds)), |comm| {
+    let all = in_process_with(contexts, |comm| {
         let error = launch(comm).err();
         found.lock().unwrap()[comm.rank() as usize] = error;
         // All stay until all have seen it.
@@ -34,13 +43,13 @@ fn errors(n: u32, seconds: u64, launch: impl Fn(&Communicator) -> Result<()> + S
     found.into_inner().unwrap()
 }
 
-struct Call {
-    elements: u64,
-    data_type: DataType,
-    packets: PacketFormat,
+pub(crate) struct Call {
+    pub(crate) elements: u64,
+    pub(crate) data_type: DataType,
+    pub(crate) packets: PacketFormat,
 }
 
-const USUAL: Call = Call { elements: 64, data_type: DataType::Int32, packets: PacketFormat::Ll16 };
+pub(crate) const USUAL: Call = Call { elements: 64, data_type: DataType::Int32, packets: PacketFormat::Ll16 };
 
 fn run(comm: &Communicator, plan: &Plan, call: &Call) -> Result<()> {
     let prepared = comm.prepare_unverified(plan, &Repairs::default())?;
@@ -62,8 +71,13 @@ fn run(comm: &Communicator, plan: &Plan, call: &Call) -> Result<()> {
 
 /// Rank 1 makes another second call than the others; all that work with it are told the field.
 fn differs(plan: &Plan, other: &Call, field: &str, texts: [&str; 2]) {
-    let found =
-        errors(plan.n_ranks(), 60, |comm| run(comm, plan, if comm.rank() == 1 { other } else { &USUAL }));
+    let contexts = vec![limited(Duration::from_secs(60)); plan.n_ranks() as usize];
+    differs_with(&contexts, plan, other, field, texts);
+}
+
+/// The same with a context per rank.
+pub(crate) fn differs_with(contexts: &[Context], plan: &Plan, other: &Call, field: &str, texts: [&str; 2]) {
+    let found = errors_with(contexts, |comm| run(comm, plan, if comm.rank() == 1 { other } else { &USUAL }));
     for (rank, error) in (0..).zip(&found) {
         let Some(Error::Execution(ExecutionError::Difference {
             sequence,

@@ -166,6 +166,10 @@ impl Run<'_> {
         if matches!(error, Error::Execution(ExecutionError::Difference { .. })) {
             return error;
         }
+        // A wait for the proxy looks at no records; why the communicator failed may stand in one.
+        if let Some(difference) = self.launched.difference() {
+            return difference.into();
+        }
         let Some(place) = program.places.get(at) else { return error };
         let place = StepPlace { iteration, ..*place };
         let (rank, plan) = (self.launched.rank, self.plan.to_owned());

@@ -1,5 +1,6 @@
 //! Plans whose ranks are on several hosts: memory channels within a host, port channels between hosts.
 
+use warpway::Communicator;
 use warpway::plan::verify::VerifiedPlan;
 use warpway::plan::{
     BuildError, Channel, Chunk, CollectiveShape, DataSync, MemoryChannel, Plan, PortChannel, Program,
@@ -13,13 +14,19 @@ type Hosts<'h> = &'h [u32];
 
 /// Plans with fixed sizes. Several hosts have as many ranks each, next to each other.
 pub fn between_hosts(hosts: Hosts<'_>) -> Vec<VerifiedPlan> {
+    let mut plans = gathers_between_hosts(hosts);
+    plans.extend([send_slices(hosts, 96), all_reduce(hosts)].map(proven));
+    plans.push(proven(testing::send_recv_port(hosts.len() as u32)));
+    plans
+}
+
+/// Those of them for which hosts may have any number of ranks.
+pub fn gathers_between_hosts(hosts: Hosts<'_>) -> Vec<VerifiedPlan> {
+    let shape = CollectiveShape::all_gather(hosts.len() as u32, 1);
     let plans = [
-        testing::send_recv_port(hosts.len() as u32),
-        send_slices(hosts, 96),
-        gather(hosts, CollectiveShape::all_gather(hosts.len() as u32, 1), "gather_between_hosts"),
+        gather(hosts, shape, "gather_between_hosts"),
         gather_by_scratch(hosts, true, false),
         gather_by_scratch(hosts, false, true),
-        all_reduce(hosts),
     ];
     plans.map(proven).into()
 }
@@ -32,6 +39,21 @@ pub fn sized_between_hosts(hosts: Hosts<'_>) -> Vec<VerifiedPlan> {
         exchange(hosts, CollectiveShape::all_to_all_v(n, 1)),
     ];
     plans.map(proven).into()
+}
+
+/// Host by rank, as numbers from 0 in order of appearance.
+pub fn hosts_of(comm: &Communicator) -> Vec<u32> {
+    let peers = comm.core().control().peers();
+    let mut seen: Vec<u64> = Vec::new();
+    let number = |member: &u32| {
+        let host = peers[*member as usize].host;
+        let at = seen.iter().position(|known| *known == host).unwrap_or(seen.len());
+        if at == seen.len() {
+            seen.push(host);
+        }
+        at as u32
+    };
+    comm.core().members().iter().map(number).collect()
 }
 
 fn channel(p: &mut Program, hosts: Hosts<'_>, me: u32, peer: u32) -> Result<Channel, BuildError> {

@@ -10,7 +10,7 @@ use warpway::{Buffer, BufferView, Communicator, DataType, PacketFormat, PlanLaun
 
 use super::wrong;
 
-pub use hosts::{between_hosts, sized_between_hosts};
+pub use hosts::{between_hosts, gathers_between_hosts, hosts_of, sized_between_hosts};
 pub use operations::operations;
 pub use sequences::{in_random_order, on_scratch, overrunning, random, random_launch};
 
