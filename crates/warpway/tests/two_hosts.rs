@@ -9,7 +9,8 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use warpway::{Buffer, Communicator, Deadline, Error, Peer, Timeout, Transport};
+use warpway::plan::{Repairs, testing};
+use warpway::{Buffer, Communicator, DataType, Deadline, Error, Peer, PlanLaunch, Timeout, Transport};
 
 /// Longer than anything here takes; only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,6 +40,15 @@ fn rank_process() {
     for size in SIZES {
         exchange(&comm, &peers, size);
     }
+    // Through both hosts and back.
+    let plan = testing::send_recv_port(comm.n_ranks()).unwrap();
+    let prepared = comm.prepare_unverified(&plan, &Repairs::default()).unwrap();
+    let (input, output) = (comm.alloc::<u8>(BULK).unwrap(), comm.alloc::<u8>(BULK).unwrap());
+    let launch = || prepared.run(&PlanLaunch::new(&input, &output, DataType::Uint8));
+    input.write(0, &(0..BULK).map(|at| byte(comm.rank(), 9, at)).collect::<Vec<u8>>()).unwrap();
+    launch().unwrap();
+    let left = (comm.rank() + 2) % 3;
+    assert!((0..).zip(output.to_vec().unwrap()).all(|(at, found)| found == byte(left, 9, at)));
     let semaphores: Vec<_> = peers.iter().map(|peer| peer.semaphore().unwrap()).collect();
     let bulk = comm.alloc::<u8>(BULK).unwrap();
     peers.iter().for_each(|peer| peer.send_memory(&bulk).unwrap());
@@ -51,13 +61,22 @@ fn rank_process() {
     let (link, remote) = (peers[other].connection(), &remotes[other]);
     let started = Instant::now();
     let report = |what: &str, error: &Error| {
-        let (id, peer) = (error.id(), error.peer().map_or(-1, i64::from));
+        // A launch may wait for a rank of this host, which waits for one of the other.
+        let peer = if what == "plan" { error.culprit() } else { error.peer() };
+        let (id, peer) = (error.id(), peer.map_or(-1, i64::from));
         println!("\nresult {what} {id} {peer} {}", started.elapsed().as_millis());
         eprintln!("rank {} {what}: {error}", comm.rank());
     };
     let deadline = || Deadline::after(PATIENCE);
     std::thread::scope(|scope| {
-        let (report, deadline, bulk) = (&report, &deadline, &bulk);
+        let (report, deadline, bulk, launch) = (&report, &deadline, &bulk, &launch);
+        scope.spawn(move || {
+            loop {
+                if let Err(error) = launch() {
+                    return report("plan", &error);
+                }
+            }
+        });
         scope.spawn(move || {
             loop {
                 let written = link.write(remote, 0, bulk.memory(), 0, BULK);
@@ -77,7 +96,7 @@ fn rank_process() {
             scope.spawn(move || report("barrier", &comm.core().barrier(deadline()).unwrap_err()));
         }
     });
-    drop((bulk, semaphores, remotes, peers, comm));
+    drop((input, output, prepared, bulk, semaphores, remotes, peers, comm));
     println!("\nend {}", started.elapsed().as_millis());
     let _ = std::io::stdin().read(&mut [0]);
 }
@@ -246,7 +265,7 @@ fn ranks_of_two_hosts_exchange_data_and_name_the_host_that_is_lost() {
     std::thread::sleep(Duration::from_millis(300));
     hosts[1].ip("link set cable down");
     for (number, rank) in ranks.iter().enumerate() {
-        for _ in 0..if number == 2 { 3 } else { 4 } {
+        for _ in 0..if number == 2 { 4 } else { 5 } {
             let result = rank.next("result ");
             let fields: Vec<&str> = result.split(' ').collect();
             let &[what, id, peer, elapsed] = fields.as_slice() else { panic!("{result}") };

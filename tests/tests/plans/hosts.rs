@@ -7,7 +7,8 @@ use warpway::core::memory::Access;
 use warpway::core::transport::Transport;
 use warpway::plan::verify::VerifiedPlan;
 use warpway::plan::{
-    CollectiveShape, DataSync, Plan, Program, ProgramOptions, Protocol, Repairs, SizeRows, testing,
+    BufferKind, CollectiveShape, DataSync, Plan, Program, ProgramOptions, Protocol, Repairs, SizeRows,
+    testing,
 };
 use warpway::{
     BufferView, Communicator, DataType, Error, ErrorCode, PlanLaunch, PreparedPlan, Result, in_process_with,
@@ -173,10 +174,16 @@ fn operations_that_need_the_memory_of_another_host_are_refused_on_all_ranks() {
     packets.signal(far, 0, DataSync::None).unwrap();
     packets.wait(back, 0, DataSync::None).unwrap();
     packets.put_packets(far, to, between, 0).unwrap();
+    let mut multicast =
+        Program::new(ProgramOptions::new("multicast", CollectiveShape::test(3, 3, 3))).unwrap();
+    let group = multicast.switch_channel(&[0, 1, 2], BufferKind::Input).unwrap();
+    let mine = multicast.output(0).unwrap().chunk(0..=0).unwrap();
+    multicast.switch_broadcast(group.region(0, 0, 1), mine, 0).unwrap();
     let cases = [
         (testing::all_gather_put(3).unwrap(), 0, 2, "rlxsignal", "a memory channel"),
         (testing::all_reduce_packets(3).unwrap(), 0, 2, "ppkt", "a memory channel"),
-        (testing::all_reduce_switch(3).unwrap(), 0, 2, "rlxsignal", "a memory channel"),
+        (testing::all_reduce_switch(3).unwrap(), 0, 2, "signal", "a memory channel"),
+        (multicast.finish().unwrap(), 0, 2, "gstore", "a switch channel"),
         (packets.finish().unwrap(), 1, 2, "ppkt", "packets"),
     ];
     let fits = testing::send_recv_port(3).unwrap();
