@@ -79,6 +79,11 @@ fn packets_are_taken_as_they_come() {
     let mut machine = Machine::plain(2);
     machine.costs.packet_read = 1.0;
     close(total(&plan, &machine, 1000), 610.0 + 50.0 + 1000.0);
+    // Right behind the writer it gets what leaves the other's cache.
+    machine.costs.packet_read = 5.0;
+    machine.costs.packet_stream = 2.5;
+    close(total(&plan, &machine, 1000), 610.0 + 400.0);
+    (machine.costs.packet_read, machine.costs.packet_stream) = (1.0, 1e9);
     // One that comes late finds all of them.
     machine.stragglers.push(Straggler { rank: 1, slow_down: 1.0, start_ns: 5000.0 });
     close(total(&plan, &machine, 1000), 5510.0 + 50.0 + 1000.0);

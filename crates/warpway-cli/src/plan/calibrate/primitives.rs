@@ -39,12 +39,15 @@ pub(super) fn measure(rank: &Rank) -> anyhow::Result<Machine> {
     let two_blocks = rank.launch(&plans::copies_by_two_blocks()?, [32, 32], WORD)?;
     rank.say("signals");
     let small = [16, 16];
+    let short_ping_pong = rank.launch(&plans::ping_pong(4, 1)?, small, WORD)?;
     let ping_pong = |rank: &Rank, blocks| -> anyhow::Result<f64> {
         let few = rank.launch(&plans::ping_pong(4, blocks)?, small, WORD)?;
         Ok(slope(few, rank.launch(&plans::ping_pong(44, blocks)?, small, WORD)?, 80.0))
     };
     let one_way = ping_pong(rank, 1)?;
     let crowded = ping_pong(rank, cores)?;
+    // What ping-pong takes that neither launch nor flights explain.
+    let announce = (short_ping_pong - launch - 8.0 * one_way).max(LEAST_NS);
     let few = rank.launch(&plans::signals(4)?, small, WORD)?;
     let in_a_row = slope(few, rank.launch(&plans::signals(68)?, small, WORD)?, 64.0);
     // Signals and waits of two ranks in a row run at the pace of the slower.
@@ -70,16 +73,15 @@ pub(super) fn measure(rank: &Rank) -> anyhow::Result<Machine> {
     let exchanged = rank.launch(&plans::packet_exchange()?, [short, short], WORD)?;
     let more = rank.launch(&plans::packet_exchange()?, [long, long], WORD)?;
     // Of a byte: written and read as packet; its raw form is read once and written once, as by a copy.
-    let slope_of_bytes = slope(exchanged, more, (long - short) as f64);
-    let per_byte = (slope_of_bytes - 1.0 / copy).max(1e-3);
+    let per_byte = (slope(exchanged, more, (long - short) as f64) - 1.0 / copy).max(1e-3);
     let packet = 2.0 / per_byte;
     let few = rank.launch(&plans::packet_ping_pong(2)?, small, WORD)?;
     let packet_way = slope(few, rank.launch(&plans::packet_ping_pong(22)?, small, WORD)?, 40.0);
     let packet_flight = (packet_way - 2.0 * step - 32.0 / packet).max(LEAST_NS);
 
-    // What an exchange takes that neither its bytes nor its flight explain.
-    let bytes = slope_of_bytes * short as f64;
-    let announce = (exchanged - launch - 2.0 * step - packet_flight - bytes).max(LEAST_NS);
+    let few = rank.launch(&plans::packet_ping_pong(1)?, [short, short], WORD)?;
+    let more = rank.launch(&plans::packet_ping_pong(1)?, [long, long], WORD)?;
+    let stream = 2.0 / slope(few, more, (long - short) as f64);
 
     rank.say("requests to the proxy");
     let few = rank.launch(&plans::port_signals(2)?, small, WORD)?;
@@ -116,6 +118,7 @@ pub(super) fn measure(rank: &Rank) -> anyhow::Result<Machine> {
             packet_flight_ns: round(packet_flight),
             packet_write: round(packet),
             packet_read: round(packet),
+            packet_stream: round(stream),
             request_ns: round(request),
             proxy_ns: round(proxy),
             fold: fold.into_iter().map(|(data_type, rate)| (data_type, round(rate))).collect(),

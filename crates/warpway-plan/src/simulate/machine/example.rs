@@ -40,6 +40,7 @@ pub(super) fn example() -> Machine {
         }],
         costs: Costs {
             fold: BTreeMap::from([(DataType::Float32, 20.0), (DataType::Bfloat16, 10.0)]),
+            packet_stream: 4.0,
             ..plain_costs()
         },
         stragglers: vec![Straggler { rank: 3, slow_down: 1.5, start_ns: 2000.0 }],
@@ -83,6 +84,7 @@ fn plain_costs() -> Costs {
         packet_flight_ns: 100.0,
         packet_write: 5.0,
         packet_read: 5.0,
+        packet_stream: 1e9,
         request_ns: 100.0,
         proxy_ns: 200.0,
         fold: BTreeMap::from([(DataType::Float32, 20.0)]),

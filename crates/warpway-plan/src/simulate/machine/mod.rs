@@ -123,6 +123,8 @@ pub struct Costs {
     pub packet_write: f64,
     /// Data read from packets of a peer, per second.
     pub packet_read: f64,
+    /// Data through packets, per second, while they are still being written: line by line from cache to cache.
+    pub packet_stream: f64,
     /// A request to the proxy, for the block.
     pub request_ns: f64,
     /// A request, for the proxy; from then on the transfer runs.

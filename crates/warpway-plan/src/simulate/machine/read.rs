@@ -142,6 +142,7 @@ fn costs(at: &At<'_>) -> Result<Costs> {
         proxy_ns: duration("proxy_ns")?,
         packet_write: object.required("packet_write")?.rate()?,
         packet_read: object.required("packet_read")?.rate()?,
+        packet_stream: object.required("packet_stream")?.rate()?,
         fold: fold(&object.required("fold")?)?,
     };
     object.end()?;

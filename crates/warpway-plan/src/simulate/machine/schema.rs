@@ -73,6 +73,7 @@ fn schema() -> Value {
             "packet_flight_ns": nanoseconds("From the store of a packet until the peer sees it."),
             "packet_write": rate("GB/s of data written as packets."),
             "packet_read": rate("GB/s of data read from packets."),
+            "packet_stream": rate("GB/s of data read from packets that are still being written."),
             "request_ns": nanoseconds("A request to the proxy, for the block."),
             "proxy_ns": nanoseconds("A request, for the proxy."),
             "fold": {
@@ -130,6 +131,7 @@ const COSTS: &[&str] = &[
     "packet_flight_ns",
     "packet_write",
     "packet_read",
+    "packet_stream",
     "request_ns",
     "proxy_ns",
     "fold",

@@ -36,6 +36,7 @@ pub(super) fn machine(machine: &Machine) -> String {
             "packet_flight_ns": costs.packet_flight_ns,
             "packet_write": costs.packet_write,
             "packet_read": costs.packet_read,
+            "packet_stream": costs.packet_stream,
             "request_ns": costs.request_ns,
             "proxy_ns": costs.proxy_ns,
             "fold": fold,

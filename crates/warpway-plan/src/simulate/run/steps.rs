@@ -171,6 +171,10 @@ impl<'a> Run<'a> {
                     for reader in woken {
                         self.calendar.at(self.now, Event::Packets(reader, round));
                     }
+                    // Who reads right behind the writer gets line by line what leaves the other's cache.
+                    let is_written = self.packets.ready(rank, round, work, slice).is_some();
+                    let stream = if is_written { f64::INFINITY } else { self.machine.costs.packet_stream };
+                    let limit = limit.min(stream);
                     self.threads[number].phase = Phase::Flow;
                     self.alone[block] += amount / limit * slow;
                     self.flows.start(self.now, amount, limit / slow, uses, number);
