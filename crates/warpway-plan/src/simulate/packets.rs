@@ -19,6 +19,8 @@ struct Written {
     end: u64,
     /// When the first packet can be seen, and the last.
     begun: f64,
+    /// When the writer would be done if it had the machine to itself.
+    expected: f64,
     ready: Option<f64>,
     cause: Option<SpanId>,
 }
@@ -27,18 +29,31 @@ struct Written {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     pub(super) at: f64,
+    pub(super) expected: f64,
     pub(super) cause: Option<SpanId>,
 }
 
+impl Seen {
+    /// Share of the packets that the writer had before it at `now`, had it the machine to itself.
+    pub(super) fn unwritten(&self, now: f64) -> f64 {
+        if self.expected > self.at {
+            ((self.expected - now) / (self.expected - self.at)).clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
+    }
+}
+
 impl Packets {
-    /// A move begins to write its packets, the first of which are seen at `at`; or, with the span that wrote them, has
+    /// A move begins to write its packets, the first of which are seen at `at`, and the last at `expected` if nothing delays
+    /// it; or, with the span that wrote them, has
     /// written the last, seen at `at`. Gives the ranks where somebody waits.
     pub(super) fn write(
         &mut self,
         round: u32,
         work: &Move,
         slice: Option<(u64, u64)>,
-        at: f64,
+        (at, expected): (f64, f64),
         done: Option<Option<SpanId>>,
     ) -> Vec<u32> {
         let mut ranks = BTreeSet::new();
@@ -50,7 +65,8 @@ impl Packets {
             let written = self.written.entry((operand.rank, round)).or_default();
             for stretch in work.stretches(slice) {
                 let start = stretch.offset(number);
-                let new = Written { end: start + stretch.cover, begun: at, ready: None, cause: None };
+                let new =
+                    Written { end: start + stretch.cover, begun: at, expected, ready: None, cause: None };
                 let stretch = written.entry(start).or_insert(new);
                 if let Some(cause) = done {
                     (stretch.ready, stretch.cause) = (Some(at), cause);
@@ -95,7 +111,7 @@ impl Packets {
         slice: Option<(u64, u64)>,
         when: impl Fn(&Written) -> Option<f64>,
     ) -> Option<Seen> {
-        let mut latest = Seen { at: f64::NEG_INFINITY, cause: None };
+        let mut latest = Seen { at: f64::NEG_INFINITY, expected: f64::NEG_INFINITY, cause: None };
         for (number, operand) in work.sources().iter().enumerate() {
             if operand.form != Form::Packets || operand.rank != rank {
                 continue;
@@ -107,7 +123,7 @@ impl Packets {
                     let (_, found) = written?.range(..=at).next_back().filter(|(_, found)| found.end > at)?;
                     let seen = when(found)?;
                     if seen > latest.at {
-                        latest = Seen { at: seen, cause: found.cause };
+                        latest = Seen { at: seen, expected: found.expected, cause: found.cause };
                     }
                     at = found.end;
                 }

@@ -31,7 +31,7 @@ const LEAST_NS: f64 = 0.1;
 const WORD: DataType = DataType::Float32;
 
 pub(super) fn measure(rank: &Rank) -> anyhow::Result<Machine> {
-    let cores = std::thread::available_parallelism()?.get() as u32;
+    let cores = rank.cores();
     rank.say("launches and operations");
     let one = rank.launch(&plans::copies(2, 1)?, [16, 16], WORD)?;
     let step = slope(one, rank.launch(&plans::copies(2, 33)?, [16 * 33, 16 * 33], WORD)?, 32.0);

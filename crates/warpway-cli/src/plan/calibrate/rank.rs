@@ -18,14 +18,17 @@ const VISITS: usize = 3;
 pub(super) struct Rank {
     comm: Communicator,
     barrier: Barrier,
+    cores: u32,
 }
 
 impl Rank {
     pub(super) fn join() -> anyhow::Result<Self> {
         let comm = Communicator::from_env()?;
         let barrier = comm.make_barrier()?;
+        // Before this thread keeps to one of them.
+        let cores = std::thread::available_parallelism()?.get() as u32;
         pin(comm.rank() as usize, comm.n_ranks() as usize)?;
-        Ok(Self { comm, barrier })
+        Ok(Self { comm, barrier, cores })
     }
 
     pub(super) fn leave(&self) -> Result<()> {
@@ -34,6 +37,11 @@ impl Rank {
 
     pub(super) fn comm(&self) -> &Communicator {
         &self.comm
+    }
+
+    /// Cores that all ranks may use.
+    pub(super) fn cores(&self) -> u32 {
+        self.cores
     }
 
     pub(super) fn is_first(&self) -> bool {

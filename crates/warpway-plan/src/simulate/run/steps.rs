@@ -145,11 +145,12 @@ impl<'a> Run<'a> {
                 Phase::Act | Phase::Wait => {
                     // Packets are taken as they come: it is enough that all of them are on their way.
                     let read = self.packets.begun(rank, round, work, slice);
-                    match read {
+                    let unwritten = match read {
                         Some(begun) if begun.at <= self.now => {
                             if self.threads[number].phase == Phase::Wait {
                                 self.threads[number].woken = self.now;
                             }
+                            begun.unwritten(self.now)
                         }
                         Some(begun) => {
                             self.threads[number].phase = Phase::Wait;
@@ -161,20 +162,20 @@ impl<'a> Run<'a> {
                             self.packets.wait(rank, round, number);
                             return false;
                         }
-                    }
+                    };
                     let block = self.threads[number].steps;
                     let Price { amount, limit, uses } =
                         self.cost.of_move(&mut self.caches, &self.hosts, (block, round), work, slice);
+                    // What is read right behind the writer leaves the other's cache line by line.
+                    let (alone, streamed) = (amount / limit, amount / self.machine.costs.packet_stream);
+                    let limit = amount / alone.max(unwritten * streamed + (1.0 - unwritten) * alone);
                     let slow = self.slow(rank);
                     let flight = self.hosts.flight(rank, self.machine.costs.packet_flight_ns);
-                    let woken = self.packets.write(round, work, slice, self.now + flight, None);
+                    let done = self.now + flight + amount / limit * slow;
+                    let woken = self.packets.write(round, work, slice, (self.now + flight, done), None);
                     for reader in woken {
                         self.calendar.at(self.now, Event::Packets(reader, round));
                     }
-                    // Who reads right behind the writer gets line by line what leaves the other's cache.
-                    let is_written = self.packets.ready(rank, round, work, slice).is_some();
-                    let stream = if is_written { f64::INFINITY } else { self.machine.costs.packet_stream };
-                    let limit = limit.min(stream);
                     self.threads[number].phase = Phase::Flow;
                     self.alone[block] += amount / limit * slow;
                     self.flows.start(self.now, amount, limit / slow, uses, number);
@@ -184,7 +185,7 @@ impl<'a> Run<'a> {
                     let flight = self.hosts.flight(rank, self.machine.costs.packet_flight_ns);
                     let cause = self.next_span(number);
                     let ready = self.now + flight;
-                    for reader in self.packets.write(round, work, slice, ready, Some(cause)) {
+                    for reader in self.packets.write(round, work, slice, (ready, ready), Some(cause)) {
                         self.calendar.at(ready, Event::Packets(reader, round));
                     }
                     self.threads[number].phase = Phase::Tail;
