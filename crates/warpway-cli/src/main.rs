@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod date;
 mod doctor;
 mod jit;
 mod launch;
@@ -9,6 +10,7 @@ mod plan;
 mod plan_file;
 mod size;
 mod table;
+mod tune;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -30,6 +32,7 @@ enum Command {
     Jit(jit::Arguments),
     Launch(launch::Arguments),
     Plan(plan::Arguments),
+    Tune(tune::Arguments),
     #[command(hide = true, name = launch::GUARD_COMMAND)]
     LaunchGuard(launch::GuardArguments),
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Jit(arguments) => jit::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
         Command::Plan(arguments) => plan::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments),
         Command::LaunchGuard(arguments) => launch::run_guard(&arguments),
     };
     match result {

@@ -22,6 +22,7 @@
 //! | `catalogue/` | the algorithms, one file per function |
 //! | `estimate.rs` | how long algorithms take in worlds too large for a plan |
 //! | `select/` | which of them a call takes, and why |
+//! | `tune/` | tables of measurements, by which it may choose |
 #![forbid(unsafe_code)]
 
 mod algorithm;
@@ -29,6 +30,7 @@ mod catalogue;
 mod estimate;
 mod select;
 mod task;
+mod tune;
 mod world;
 
 pub use algorithm::{Algorithm, Refused, Traits};
@@ -39,4 +41,5 @@ pub use select::{
     Registration, Request, Selector, Taken, Verdict,
 };
 pub use task::{Function, Task};
+pub use tune::{BadTable, Library, Machine, Origin, Row, Sizes, Table, Timing};
 pub use world::World;

@@ -151,6 +151,7 @@ fn samples_on_the_pages_are_parts_of_the_programs() {
         ("06-plans.md", "all_reduce_plan"),
         ("07-gpu.md", "gpu_channels"),
         ("08-gpu-ports.md", "gpu_all_gather"),
+        ("09-collectives.md", "all_reduce"),
     ] {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{program}.rs"));
         let source = flat(&fs::read_to_string(source).unwrap());
@@ -299,6 +300,12 @@ fn port_channel_over_both_transports() {
 fn all_gather() {
     let page = page("05-all-gather.md");
     assert_printed(&launched("all_gather", &[], 4), &shown(&page));
+}
+
+#[test]
+fn collectives_of_the_library() {
+    let page = page("09-collectives.md");
+    assert_printed(&launched("all_reduce", &[], 4), &shown(&page));
 }
 
 #[test]

@@ -14,4 +14,5 @@ mod functions;
 mod kills;
 mod matrix;
 mod oracle;
+mod selection;
 mod sequences;

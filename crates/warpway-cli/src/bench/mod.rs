@@ -28,6 +28,7 @@ use crate::launch;
 use report::{Form, Report};
 use session::Session;
 use sizes::{Sizes, bytes};
+pub(crate) use session::is_launched;
 
 /// Measure primitives and collectives between real processes, and check every byte
 ///

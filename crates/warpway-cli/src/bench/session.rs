@@ -14,7 +14,7 @@ const BATCH_SECONDS: f64 = 0.002;
 const BATCH_CALLS: u64 = 20_000;
 
 /// True if a launcher has given this process a rank.
-pub(super) fn is_launched() -> anyhow::Result<bool> {
+pub(crate) fn is_launched() -> anyhow::Result<bool> {
     let environment = Environment::of_process()?;
     let config = Config::read(&environment)?.config;
     match Rendezvous::find(&environment, &config, &ThisHost::new(&config)) {

@@ -57,6 +57,8 @@ pub enum Reason {
         bytes: u64,
         /// The time.
         microseconds: f64,
+        /// Whether it is the shortest there.
+        is_fastest: bool,
     },
     /// A built-in rule, and what it says.
     Rule(&'static str),
@@ -70,8 +72,9 @@ impl fmt::Display for Reason {
             Self::Named => f.write_str("the call names it"),
             Self::Override(place) => write!(f, "{place} says so"),
             Self::Registered => f.write_str("a plan of the user, registered for this size"),
-            Self::Measured { bytes, microseconds } => {
-                write!(f, "measured as the fastest: {microseconds:.2} µs at {bytes} bytes")
+            Self::Measured { bytes, microseconds, is_fastest } => {
+                let fastest = if *is_fastest { ", the fastest there" } else { "" };
+                write!(f, "measured {microseconds:.2} µs at {bytes} bytes{fastest}")
             }
             Self::Rule(text) => write!(f, "built-in rule: {text}"),
             Self::First => f.write_str("no rule speaks of this case; the first that fits"),

@@ -10,11 +10,13 @@ use super::request::Request;
 use super::rules::{Rule, SHARED_FROM};
 use crate::catalogue;
 use crate::task::Task;
+use crate::tune::{Row, Table, Timing};
 
 /// See the module's page.
 #[derive(Debug, Clone, Default)]
 pub struct Selector {
     overrides: Vec<(String, Override)>,
+    table: Option<Table>,
     plans: Vec<Arc<Registered>>,
 }
 
@@ -49,6 +51,12 @@ impl Selector {
     pub fn with_overrides(mut self, place: &str, overrides: impl IntoIterator<Item = Override>) -> Self {
         self.overrides.extend(overrides.into_iter().map(|entry| (format!("{place} ({entry})"), entry)));
         self
+    }
+
+    /// By the measurements of a table, and by its overrides, which are weaker than those that are there.
+    pub fn with_table(self, place: &str, table: Table) -> Self {
+        let all = self.with_overrides(place, table.overrides.iter().cloned());
+        Self { table: Some(table), ..all }
     }
 
     /// Adds a plan of the user, weaker than those that are there.
@@ -149,6 +157,7 @@ impl Selector {
         for plan in self.plans.iter().filter(|plan| plan.function == task.function) {
             all.push(registered(plan, task));
         }
+        all.extend(self.measured(request));
         let of_function = || catalogue().filter(|algorithm| algorithm.function == task.function);
         for rule in Rule::of(task) {
             for algorithm in of_function().filter(|algorithm| rule.picks(algorithm)) {
@@ -158,6 +167,31 @@ impl Selector {
         }
         all.extend(of_function().map(|algorithm| of_catalogue(algorithm, task)));
         Ok(all)
+    }
+
+    /// What the table says.
+    fn measured(&self, request: &Request<'_>) -> Vec<Proposal> {
+        let task = &request.task;
+        let Some(sizes) = self.table.as_ref().and_then(|table| table.closest(task, request.data_type)) else {
+            return Vec::new();
+        };
+        let mut rows: Vec<(&Row, (u64, u64))> = sizes.ranges().collect();
+        if request.bytes.is_none() {
+            // Large messages matter most.
+            rows = rows.pop().into_iter().map(|(row, _)| (row, (0, u64::MAX))).collect();
+        }
+        let of_row = |(row, range): (&Row, (u64, u64))| {
+            let bytes = row.bytes;
+            let proposal = |(at, timing): (usize, &Timing)| {
+                // Names that the catalogue does not have: of another version, which the user insists on.
+                let algorithm = crate::find(task.function, &timing.algorithm)?;
+                let (blocks, microseconds) = (Some(timing.blocks), timing.microseconds);
+                let reason = Reason::Measured { bytes, microseconds, is_fastest: at == 0 };
+                Some(Proposal { range, blocks, reason, ..of_catalogue(algorithm, task) })
+            };
+            row.timings.iter().enumerate().filter_map(proposal).collect::<Vec<_>>()
+        };
+        rows.into_iter().flat_map(of_row).collect()
     }
 
     /// The algorithm or plan of that name.

@@ -74,6 +74,7 @@ impl Subsystem {
                 "memory" | "connection" | "endpoint" | "communicator" | "semaphore" | "channel" | "wire",
             ) => Some(Self::Conn),
             ("warpway", "gpu") | ("warpway_cuda", _) => Some(Self::Gpu),
+            ("warpway", "collective") => Some(Self::Algo),
             ("warpway_core", "fifo" | "proxy") | ("warpway_host", _) => Some(Self::Exec),
             _ => None,
         }

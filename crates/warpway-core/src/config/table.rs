@@ -194,6 +194,10 @@ settings! {
 
     "WARPWAY_ALGORITHM" algorithm: Option<String> = None, "", [], optional(text), Now,
         "comma list of `function=algorithm`, or `function:MIN-MAX=algorithm` for some sizes, that collectives take; the same on all ranks";
+    "WARPWAY_TUNING_FILE" tuning_file: Option<PathBuf> = None, "", [], optional(path), Now,
+        "table of `warpway tune` by which collectives choose; the same on all ranks";
+    "WARPWAY_TUNING_FORCE" tuning_force: bool = false, "0", [], boolean, Now,
+        "uses the table although it was measured on another machine or with another version";
 
     "WARPWAY_TRACE_DIR" trace_dir: Option<PathBuf> = None, "", [], optional(path), Now,
         "folder for dumps of the flight recorder; off if not set";

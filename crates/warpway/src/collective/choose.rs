@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use warpway_collectives::{
-    Algorithm, Choice, Explanation, Function, NoChoice, Override, Refused, Registered, Registration, Request,
-    Selector, Taken, Task, World,
+    Algorithm, Choice, Explanation, Function, NoChoice, Refused, Registered, Registration, Request, Selector,
+    Taken, Task, World,
 };
 use warpway_core::collective::CollectiveError;
-use warpway_core::config::ConfigError;
 use warpway_core::execution::ExecutionError;
 use warpway_core::{Error, Result};
 use warpway_host::{PlanLaunch, PreparedPlan};
@@ -17,6 +16,7 @@ use warpway_plan::{DataType, ReduceOp};
 
 use super::call::Call;
 use super::message::{Message, Place};
+use super::settings::Settings;
 use super::sizes;
 use crate::communicator::Communicator;
 
@@ -27,6 +27,9 @@ pub(crate) struct Collectives {
     world: World,
     /// See [`Request::room`].
     room: u32,
+    settings: Settings,
+    /// Whether the settings have been compared with the other ranks.
+    compared: OnceLock<()>,
     selector: Mutex<Selector>,
     kept: Mutex<Vec<Arc<Kept>>>,
     /// What has been set up: calls with different types and sizes may share a plan.
@@ -106,18 +109,11 @@ impl Collectives {
     /// What can be found out without the other ranks.
     pub(crate) fn new(comm: &Communicator) -> Result<Self> {
         let place = Place { rank: comm.rank(), n_ranks: comm.n_ranks() };
-        let (world, room) = surroundings(comm);
-        let mut selector = Selector::new();
-        if let Some(text) = &comm.config().algorithm {
-            let overrides = Override::parse_list(text).map_err(|error| ConfigError::Value {
-                variable: "WARPWAY_ALGORITHM".into(),
-                value: text.clone(),
-                expected: error.to_string(),
-            })?;
-            selector = selector.with_overrides("WARPWAY_ALGORITHM", overrides);
-        }
+        let Surroundings { world, room, cores } = surroundings(comm);
+        let (selector, settings) = Settings::read(comm.config(), cores)?;
+        let compared = OnceLock::new();
         let (selector, kept, prepared) = (Mutex::new(selector), Mutex::default(), Mutex::default());
-        Ok(Self { place, world, room, selector, kept, prepared })
+        Ok(Self { place, world, room, settings, compared, selector, kept, prepared })
     }
 
     /// Carries a call out.
@@ -195,6 +191,10 @@ impl Collectives {
         if let Some(plan) = found {
             return Ok(plan);
         }
+        if self.compared.get().is_none() {
+            self.settings.compare(comm)?;
+            let _ = self.compared.set(());
+        }
         let plan = match &origin {
             Origin::Catalogue(algorithm, task) => {
                 let proven = comm.context().proofs().prove(algorithm, task);
@@ -243,13 +243,22 @@ impl Kept {
     }
 }
 
-/// Hosts of the ranks, and blocks that each rank has a processor for.
-fn surroundings(comm: &Communicator) -> (World, u32) {
+/// Where the ranks run, the same on all of them.
+pub(super) struct Surroundings {
+    pub(super) world: World,
+    /// Blocks that each rank has a processor for.
+    room: u32,
+    /// Processors that ranks may use, on the host that has the fewest.
+    pub(super) cores: u64,
+}
+
+pub(super) fn surroundings(comm: &Communicator) -> Surroundings {
     let core = comm.core();
     let peers = core.control().peers();
     let members: Vec<_> = core.members().iter().filter_map(|member| peers.get(*member as usize)).collect();
     let hosts: Vec<u64> = members.iter().map(|peer| peer.host).collect();
-    let room = |host: u64| {
+    // Processors and ranks of a host.
+    let of_host = |host: u64| {
         let here: Vec<_> = members.iter().filter(|peer| peer.host == host).collect();
         let mut masks = vec![0u64; 64];
         for peer in &here {
@@ -257,14 +266,19 @@ fn surroundings(comm: &Communicator) -> (World, u32) {
         }
         let quota = here.iter().map(|peer| peer.processors.quota().unwrap_or(u64::MAX)).max();
         let processors: u64 = masks.iter().map(|mask| u64::from(mask.count_ones())).sum();
-        (processors.min(quota.unwrap_or(u64::MAX) / 1000) / here.len().max(1) as u64).max(1)
+        (processors.min(quota.unwrap_or(u64::MAX) / 1000), here.len().max(1) as u64)
     };
-    let least = hosts.iter().map(|host| room(*host)).min().unwrap_or(1);
-    (World::by_host(&hosts), least.min(u64::from(MAX_ROOM)) as u32)
+    let all: Vec<(u64, u64)> = hosts.iter().map(|host| of_host(*host)).collect();
+    let room = all.iter().map(|(processors, ranks)| processors / ranks).min().unwrap_or(1);
+    Surroundings {
+        world: World::by_host(&hosts),
+        room: room.clamp(1, MAX_ROOM) as u32,
+        cores: all.iter().map(|(processors, _)| *processors).min().unwrap_or(0),
+    }
 }
 
 /// Blocks that a rank gets at most unless the caller asks for more.
-const MAX_ROOM: u32 = 8;
+const MAX_ROOM: u64 = 8;
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -7,12 +7,15 @@
 //! | `operand.rs`, `number.rs` | what may be given as a buffer |
 //! | `message.rs`, `sizes.rs` | whether the buffers fit the function |
 //! | `choose.rs` | which plan the call takes, and what is kept of it |
+//! | `settings.rs`, `machine.rs` | what the user has set about choices, and whether a table of measurements holds here |
 
 mod call;
 mod choose;
+mod machine;
 mod message;
 mod number;
 mod operand;
+mod settings;
 mod sizes;
 
 pub use call::{Call, Counts};
@@ -20,7 +23,7 @@ pub(crate) use choose::{Collectives, Proofs};
 pub use number::Number;
 pub use operand::{ReceiveBuffer, SendBuffer};
 
-use warpway_collectives::{Explanation, Registration};
+use warpway_collectives::{Explanation, Machine, Registration, World};
 use warpway_core::Result;
 use warpway_plan::ReduceOp;
 use warpway_plan::verify::VerifiedPlan;
@@ -299,6 +302,16 @@ impl Communicator {
     /// As the call itself.
     pub fn explain(&self, call: &Call<'_>) -> Result<Explanation> {
         self.collectives()?.explain(call)
+    }
+
+    /// Which rank runs on which host.
+    pub fn world(&self) -> World {
+        choose::surroundings(self).world
+    }
+
+    /// The machine, as tables of measurements name it.
+    pub fn machine(&self) -> Machine {
+        machine::this_machine(choose::surroundings(self).cores)
     }
 
     /// Lets calls take a plan of the user's, whose sizes, operator and root it fits, in place of the catalogue's. All ranks
