@@ -135,7 +135,7 @@ fn explanations_are_as_they_were() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots");
     for (name, arguments) in [
         ("all_reduce", "all_reduce --in-place --ranks 4 --bytes 4K,1M"),
-        ("hosts", "all_reduce broadcast --out-of-place --ranks 4 --hosts 2 --bytes 1M"),
+        ("hosts", "all_reduce gather --out-of-place --ranks 4 --hosts 2 --bytes 1M"),
         ("named", "all_reduce --in-place --ranks 8 --bytes 8 --algorithm two_shot --op max --type bf16"),
         ("json", "gather --out-of-place --ranks 2 --bytes 100 --root 1 --json"),
     ] {

@@ -20,6 +20,8 @@ pub struct Choice {
     pub max_bytes: u64,
     /// Who proposed it.
     pub reason: Reason,
+    /// Overrides that could not be followed, for a warning.
+    pub passed_over: Vec<String>,
 }
 
 /// An algorithm of the catalogue, or a plan of the user.

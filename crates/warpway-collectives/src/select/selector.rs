@@ -70,7 +70,16 @@ impl Selector {
     /// A name that does not exist, an algorithm of the caller's choice that does not fit, none that fits.
     pub fn choose(&self, request: &Request<'_>) -> Result<Choice, NoChoice> {
         let proposals = self.proposals(request)?;
-        let taken = proposals.iter().find(|proposal| proposal.fits.is_ok() && proposal.covers(request.bytes));
+        let mut covering = proposals.iter().filter(|proposal| proposal.covers(request.bytes));
+        let mut passed_over = Vec::new();
+        let taken = covering.find(|proposal| match (&proposal.fits, &proposal.reason) {
+            (Ok(()), _) => true,
+            (Err(why), Reason::Override(place)) => {
+                passed_over.push(format!("{place} is passed over: {why}"));
+                false
+            }
+            _ => false,
+        });
         let Some(taken) = taken else { return Err(nothing(request, &proposals)) };
         // Where another proposal begins or ends, the choice may be another.
         let (mut min_bytes, mut max_bytes) = (0, u64::MAX);
@@ -99,6 +108,7 @@ impl Selector {
             min_bytes,
             max_bytes,
             reason: taken.reason.clone(),
+            passed_over,
         })
     }
 

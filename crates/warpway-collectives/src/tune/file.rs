@@ -26,16 +26,18 @@ pub struct BadTable {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    warpway_tuning: Version,
+    warpway_tuning: u32,
     origin: Origin,
     #[serde(default)]
     overrides: Vec<Entry>,
     measured: Vec<Measured>,
 }
 
-#[derive(Serialize, Deserialize, Clone, Copy)]
-#[serde(try_from = "u32", into = "u32")]
-struct Version;
+/// What every version has.
+#[derive(Deserialize)]
+struct Head {
+    warpway_tuning: u32,
+}
 
 #[derive(Serialize, Deserialize, Clone)]
 #[serde(try_from = "String", into = "String")]
@@ -87,21 +89,6 @@ struct MeasuredTiming {
 
 fn unlimited() -> u64 {
     u64::MAX
-}
-
-impl TryFrom<u32> for Version {
-    type Error = String;
-
-    fn try_from(found: u32) -> Result<Self, String> {
-        let text = || format!("version {found} of the form is not {VERSION}, which this library reads");
-        (found == VERSION).then_some(Self).ok_or_else(text)
-    }
-}
-
-impl From<Version> for u32 {
-    fn from(_: Version) -> Self {
-        VERSION
-    }
 }
 
 impl TryFrom<String> for FunctionName {
@@ -193,11 +180,16 @@ impl Measured {
     }
 }
 
-/// The line of `word` behind the `entry`-th function of a file, from 1.
-fn line_of(text: &str, entry: usize, word: &str) -> usize {
-    let lines = || text.lines().enumerate().map(|(at, line)| (at + 1, line));
-    let start = lines().filter(|(_, line)| line.contains("\"function\"")).nth(entry).map_or(1, |(at, _)| at);
-    lines().find(|(at, line)| *at >= start && line.contains(word)).map_or(start, |(at, _)| at)
+/// The first line from line `start` on that has `word`, from 1.
+fn line_of(text: &str, word: &str, start: usize) -> usize {
+    let mut lines = text.lines().zip(1..).filter(|(_, at)| *at >= start);
+    lines.find(|(line, _)| line.contains(word)).map_or(start.max(1), |(_, at)| at)
+}
+
+/// The line of the `number`-th function of a file.
+fn line_of_function(text: &str, number: usize) -> usize {
+    let mut lines = text.lines().zip(1..).filter(|(line, _)| line.contains("\"function\""));
+    lines.nth(number).map_or(1, |(_, at)| at)
 }
 
 impl Table {
@@ -207,6 +199,12 @@ impl Table {
     /// The first line that is wrong, and what is.
     pub fn from_json(text: &str) -> Result<Self, BadTable> {
         let bad = |line, why| BadTable { line, why };
+        if let Ok(Head { warpway_tuning: found }) = serde_json::from_str(text)
+            && found != VERSION
+        {
+            let why = format!("version {found} of the form is not {VERSION}, which this library reads");
+            return Err(bad(line_of(text, "\"warpway_tuning\"", 0), why));
+        }
         let file: File = serde_json::from_str(text).map_err(|error| {
             let (line, text) = (error.line(), error.to_string());
             // The position stands before the reason already.
@@ -224,7 +222,8 @@ impl Table {
         let before = file.overrides.len();
         let overrides = file.overrides.into_iter().map(entry).collect();
         let check = |(at, measured): (usize, Measured)| {
-            measured.check().map_err(|Mistake { word, why }| bad(line_of(text, before + at, &word), why))
+            let line = |word: &str| line_of(text, word, line_of_function(text, before + at));
+            measured.check().map_err(|Mistake { word, why }| bad(line(&word), why))
         };
         let measured = file.measured.into_iter().enumerate().map(check).collect::<Result<_, _>>()?;
         Ok(Self { origin: file.origin, overrides, measured })
@@ -240,7 +239,7 @@ impl Table {
             blocks: entry.blocks,
         };
         let file = File {
-            warpway_tuning: Version,
+            warpway_tuning: VERSION,
             origin: self.origin.clone(),
             overrides: self.overrides.iter().map(entry).collect(),
             measured: self.measured.iter().map(Measured::of).collect(),

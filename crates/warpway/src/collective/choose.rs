@@ -172,7 +172,11 @@ impl Collectives {
     ) -> Result<Arc<Kept>> {
         let request = self.request(call, message);
         let choice = lock(&self.selector).choose(&request).map_err(|why| self.no_choice(call, &why))?;
-        let Choice { taken, blocks, min_bytes, max_bytes, .. } = choice;
+        let Choice { taken, blocks, min_bytes, max_bytes, reason, passed_over } = choice;
+        for text in passed_over {
+            tracing::warn!("{} of {:?} bytes: {text}", call.function, message.bytes);
+        }
+        tracing::debug!("{} of {:?} bytes by {}: {reason}", call.function, message.bytes, taken.name());
         let origin = match taken {
             Taken::Catalogue(algorithm) => Origin::Catalogue(algorithm, request.task.with_blocks(blocks)),
             Taken::Registered(registered) => Origin::Registered(registered),
