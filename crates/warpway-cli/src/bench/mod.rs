@@ -27,8 +27,8 @@ use warpway::Transport;
 use crate::launch;
 use report::{Form, Report};
 use session::Session;
-use sizes::{Sizes, bytes};
 pub(crate) use session::is_launched;
+use sizes::{Sizes, bytes};
 
 /// Measure primitives and collectives between real processes, and check every byte
 ///

@@ -128,13 +128,15 @@ impl Selector {
         add(&choice.taken, &|| Verdict::Taken(choice.reason.clone()));
         for proposal in &proposals {
             let of_same = || proposals.iter().filter(|other| other.taken.name() == proposal.taken.name());
-            add(&proposal.taken, &|| match &proposal.fits {
-                Err(why) => Verdict::Unfit(why.clone()),
-                // Its strongest proposal for this size, else for another.
-                Ok(()) => match of_same().find(|other| other.covers(request.bytes)) {
-                    Some(weaker) => Verdict::Weaker(weaker.reason.clone()),
-                    None => Verdict::OtherSize(proposal.range, proposal.reason.clone()),
-                },
+            // Its strongest advocate for this size, else for another; that it merely fits says least.
+            let is_advised = |other: &&Proposal| other.reason != Reason::First;
+            let here = of_same().filter(is_advised).find(|other| other.covers(request.bytes));
+            let elsewhere = of_same().find(is_advised);
+            add(&proposal.taken, &|| match (&proposal.fits, here, elsewhere) {
+                (Err(why), ..) => Verdict::Unfit(why.clone()),
+                (Ok(()), Some(here), _) => Verdict::Weaker(here.reason.clone()),
+                (Ok(()), None, Some(there)) => Verdict::OtherSize(there.range, there.reason.clone()),
+                (Ok(()), None, None) => Verdict::Weaker(Reason::First),
             });
         }
         candidates[1..].sort_by_key(|candidate| matches!(candidate.verdict, Verdict::Unfit(_)));
