@@ -15,12 +15,15 @@ use crate::oracle::context;
 /// after two thousand calls and after a hundred thousand.
 const RESIDENT_SLACK: u64 = 6 << 20;
 
+/// Threads of blocks besides a rank's own: with four blocks at most, three. They leave when nobody has needed them for a while,
+/// so either count may find all of them or none.
+const BLOCK_THREADS: u64 = 3;
+
 fn constant(n: u32, in_process: u64, before: Counted, after: Counted) {
     let growth = after.resident.saturating_sub(before.resident);
     println!("{n} ranks: {before:?}; {growth} bytes more at the end");
-    // Threads of blocks that nobody has needed for a while may have gone.
     let grown = after.descriptors > before.descriptors
-        || after.threads > before.threads
+        || after.threads > before.threads + BLOCK_THREADS * in_process
         || after.shared_mappings > before.shared_mappings;
     assert!(!grown, "{n} ranks: {before:?}, {after:?}");
     assert!(growth <= RESIDENT_SLACK * in_process, "{n} ranks: {before:?}, {after:?}");
