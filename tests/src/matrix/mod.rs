@@ -18,6 +18,7 @@ mod shape;
 mod space;
 
 pub use case::{Case, Memory};
+pub use number::layout;
 pub use play::{Verdict, play_all, repeat};
 pub use sequence::{Counted, sequence};
 pub use space::{Ranks, SIZES, Setting, product, sample, settings};

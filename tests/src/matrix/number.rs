@@ -20,8 +20,8 @@ pub(super) struct Numbers {
 /// Beyond it data repeats: a prime, which no border between chunks is a multiple of.
 const PERIOD: u64 = 4093;
 
-/// A float: bits of mantissa, exponent field of 1.0.
-fn layout(data_type: DataType) -> Option<(u32, i32)> {
+/// Of a float: bits of mantissa, exponent field of 1.0. None of other types.
+pub fn layout(data_type: DataType) -> Option<(u32, i32)> {
     Some(match data_type {
         DataType::Float64 => (52, 1023),
         DataType::Float32 => (23, 127),

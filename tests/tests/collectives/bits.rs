@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use warpway::collectives::{Algorithm, Function, Task, World, catalogue};
 use warpway::{Call, Communicator, DataType, ReduceOp, Result, in_process_with};
-use warpway_tests::matrix::mix;
+use warpway_tests::matrix::{layout, mix};
 
 use crate::matrix::on_hosts;
 
@@ -22,31 +22,16 @@ const TYPES: [DataType; 8] = [
     DataType::Float8E4m3b15,
 ];
 
-/// Bits of mantissa, exponent field of 1.0.
-fn layout(data_type: DataType) -> (u32, i32) {
-    match data_type {
-        DataType::Float32 => (23, 127),
-        DataType::Float16 => (10, 15),
-        DataType::Bfloat16 => (7, 127),
-        DataType::Float8E4m3fn => (3, 7),
-        DataType::Float8E4m3fnuz => (3, 8),
-        DataType::Float8E5m2 => (2, 15),
-        DataType::Float8E5m2fnuz => (2, 16),
-        DataType::Float8E4m3b15 => (3, 15),
-        other => panic!("no layout of {other}"),
-    }
-}
-
 /// The code of a number from 1/32 to 1/8: sums of eight are normal numbers of every type.
 fn code(data_type: DataType, rank: u32, at: u64) -> u32 {
-    let (mantissa, bias) = layout(data_type);
+    let (mantissa, bias) = layout(data_type).unwrap();
     let mixed = mix(u64::from(rank) + 1, at);
     let exponent = (bias - 5) as u32 + (mixed >> 60) as u32 % 2;
     exponent << mantissa | mixed as u32 & ((1 << mantissa) - 1)
 }
 
 fn value(data_type: DataType, code: u32) -> f64 {
-    let (mantissa, bias) = layout(data_type);
+    let (mantissa, bias) = layout(data_type).unwrap();
     let fraction = f64::from(code & ((1 << mantissa) - 1)) / f64::from(1u32 << mantissa);
     (1.0 + fraction) * 2f64.powi((code >> mantissa) as i32 - bias)
 }
@@ -123,7 +108,7 @@ fn check(hosts: &[u32], algorithm: &'static Algorithm, data_type: DataType, op: 
         }
         let scattered = matches!(function, Function::ReduceScatter | Function::ReduceScatterV);
         let first = if scattered { u64::from(rank) * ELEMENTS } else { 0 };
-        let (mantissa, _) = layout(data_type);
+        let (mantissa, _) = layout(data_type).unwrap();
         for at in 0..ELEMENTS {
             let values = (0..n).map(|from| value(data_type, code(data_type, from, first + at)));
             let exact = values.sum::<f64>() / if op == ReduceOp::Avg { f64::from(n) } else { 1.0 };

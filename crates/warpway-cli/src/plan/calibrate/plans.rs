@@ -1,7 +1,7 @@
 //! Plans of one primitive each, for two ranks. They compute nothing and are run without a proof.
 
 use warpway_plan::{
-    BuildError, CollectiveShape, DataSync, Plan, Program, ProgramOptions, Protocol, Reduction,
+    BuildError, Channel, CollectiveShape, DataSync, Plan, Program, ProgramOptions, Protocol, Reduction,
     ThreadBlockGroup,
 };
 
@@ -52,13 +52,8 @@ pub(super) fn fold(ranks: u32) -> Built {
 pub(super) fn ping_pong(rounds: u32, blocks: u32) -> Built {
     let mut p = program([1, 1])?;
     for block in 0..blocks {
-        let (there, back) = (p.memory_channel(0, 1)?, p.memory_channel(1, 0)?);
-        for _ in 0..rounds {
-            p.signal(there, block, DataSync::None)?;
-            p.wait(back, block, DataSync::None)?;
-            p.signal(back, block, DataSync::None)?;
-            p.wait(there, block, DataSync::None)?;
-        }
+        let ends = [p.memory_channel(0, 1)?.into(), p.memory_channel(1, 0)?.into()];
+        bounce(&mut p, ends, block, rounds)?;
     }
     p.finish()
 }
@@ -66,35 +61,38 @@ pub(super) fn ping_pong(rounds: u32, blocks: u32) -> Built {
 /// So many signals in one direction, and one back.
 pub(super) fn signals(count: u32) -> Built {
     let mut p = program([1, 1])?;
-    let (there, back) = (p.memory_channel(0, 1)?, p.memory_channel(1, 0)?);
-    for _ in 0..count {
-        p.signal(there, 0, DataSync::None)?;
-    }
-    for _ in 0..count {
-        p.wait(back, 0, DataSync::None)?;
-    }
-    p.signal(back, 0, DataSync::None)?;
-    p.wait(there, 0, DataSync::None)?;
+    let ends = [p.memory_channel(0, 1)?.into(), p.memory_channel(1, 0)?.into()];
+    volley(&mut p, ends, count)?;
     p.finish()
 }
 
-/// The same through proxies.
+/// [`ping_pong`] of one block through proxies.
 pub(super) fn port_ping_pong(rounds: u32) -> Built {
     let mut p = program([1, 1])?;
-    let (there, back) = (p.port_channel(0, 1)?, p.port_channel(1, 0)?);
-    for _ in 0..rounds {
-        p.signal(there, 0, DataSync::None)?;
-        p.wait(back, 0, DataSync::None)?;
-        p.signal(back, 0, DataSync::None)?;
-        p.wait(there, 0, DataSync::None)?;
-    }
+    let ends = [p.port_channel(0, 1)?.into(), p.port_channel(1, 0)?.into()];
+    bounce(&mut p, ends, 0, rounds)?;
     p.finish()
 }
 
 /// So many requests to the proxy, and a signal back.
 pub(super) fn port_signals(count: u32) -> Built {
     let mut p = program([1, 1])?;
-    let (there, back) = (p.port_channel(0, 1)?, p.port_channel(1, 0)?);
+    let ends = [p.port_channel(0, 1)?.into(), p.port_channel(1, 0)?.into()];
+    volley(&mut p, ends, count)?;
+    p.finish()
+}
+
+fn bounce(p: &mut Program, [there, back]: [Channel; 2], block: u32, rounds: u32) -> Result<(), BuildError> {
+    for _ in 0..rounds {
+        p.signal(there, block, DataSync::None)?;
+        p.wait(back, block, DataSync::None)?;
+        p.signal(back, block, DataSync::None)?;
+        p.wait(there, block, DataSync::None)?;
+    }
+    Ok(())
+}
+
+fn volley(p: &mut Program, [there, back]: [Channel; 2], count: u32) -> Result<(), BuildError> {
     for _ in 0..count {
         p.signal(there, 0, DataSync::None)?;
     }
@@ -102,8 +100,7 @@ pub(super) fn port_signals(count: u32) -> Built {
         p.wait(back, 0, DataSync::None)?;
     }
     p.signal(back, 0, DataSync::None)?;
-    p.wait(there, 0, DataSync::None)?;
-    p.finish()
+    p.wait(there, 0, DataSync::None)
 }
 
 /// Each rank touches the other's output, so both tell where it is.
