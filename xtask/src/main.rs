@@ -7,6 +7,7 @@ mod docs;
 mod figures;
 mod fuzz;
 mod gpu_bundle;
+mod hosts;
 mod links;
 mod lint;
 mod loom;

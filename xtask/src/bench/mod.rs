@@ -12,9 +12,9 @@ use std::fs;
 use anyhow::{Context as _, ensure};
 
 use crate::run::root;
-use crate::{collectives, figures};
+use crate::{collectives, figures, hosts};
 use contest::Programs;
-pub(crate) use results::{ResultFile, Series, Unit};
+pub(crate) use results::{Measurement, ResultFile, Series, Unit, median};
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -38,10 +38,11 @@ pub(crate) struct Arguments {
     dry: bool,
 }
 
-/// Contests of whole ranges of sizes.
+/// Contests with files of their own form.
 #[derive(clap::Subcommand)]
 enum Range {
     Collectives(collectives::Arguments),
+    Hosts(hosts::Arguments),
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -54,8 +55,10 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    if let Some(Range::Collectives(arguments)) = &arguments.range {
-        return collectives::hold(arguments);
+    match &arguments.range {
+        Some(Range::Collectives(arguments)) => return collectives::hold(arguments),
+        Some(Range::Hosts(arguments)) => return hosts::hold(arguments),
+        None => {}
     }
     let contest = arguments.contest.clone().context("the contest has no name")?;
     let programs = Programs::prepare(&arguments.commands)?;

@@ -1,0 +1,153 @@
+//! The form of the result file, and what its figures mean.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bench::machine::Machine;
+use crate::bench::median;
+
+/// The version of these files.
+pub(super) const VERSION: u32 = 1;
+
+/// A contest between an all-reduce of two hosts and iperf3, in turns. Rates are 10^9 bytes a second in one direction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct File {
+    pub(super) version: u32,
+    /// Its name; what tells these files from those of other contests.
+    pub(super) hosts: String,
+    /// UTC, to the second.
+    pub(super) date: String,
+    pub(super) commit: String,
+    /// Whether the working tree differed from it: such figures are for looking only.
+    pub(super) modified: bool,
+    pub(super) machine: Machine,
+    /// The command that makes such a file.
+    pub(super) command: String,
+    pub(super) programs: Vec<String>,
+    /// The wire.
+    pub(super) link: String,
+    /// What the figures mean, for those who read the file alone.
+    pub(super) meaning: Vec<String>,
+    pub(super) ranks: u32,
+    pub(super) ranks_per_host: u32,
+    /// S: bytes of each rank's input, and of its output.
+    pub(super) bytes: u64,
+    pub(super) algorithm: Option<String>,
+    pub(super) summary: Summary,
+    pub(super) rounds: Vec<Round>,
+}
+
+/// One round: each contestant once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Round {
+    /// iperf3 with its defaults: what the receiver took.
+    pub(super) iperf3_one_way: f64,
+    /// iperf3 --bidir: the mean of both directions.
+    pub(super) iperf3_both_ways: f64,
+    /// Milliseconds of a call on the slowest rank: the median over batches.
+    pub(super) all_reduce_ms: f64,
+    /// S / time.
+    pub(super) all_reduce: f64,
+    /// Wrong elements of the calls that were checked.
+    pub(super) wrong: u64,
+    /// Calls of this round, those that were checked or not timed included.
+    pub(super) calls: u64,
+    /// Bytes that each host has sent meanwhile.
+    pub(super) sent: Vec<u64>,
+}
+
+/// Medians over the rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Summary {
+    pub(super) iperf3_one_way: f64,
+    pub(super) iperf3_both_ways: f64,
+    pub(super) all_reduce_ms: f64,
+    pub(super) all_reduce: f64,
+    /// Median of the rounds' ratios.
+    pub(super) to_one_way: f64,
+    pub(super) to_both_ways: f64,
+    /// Bytes that the busier host has sent per call, by the fewest that it can send; the worst round.
+    pub(super) wire_by_minimum: f64,
+}
+
+impl Round {
+    /// 2 (H - 1) / H of the message leave each host at least; with two hosts that is the message.
+    fn wire_by_minimum(&self, bytes: u64) -> f64 {
+        let most = self.sent.iter().copied().max().unwrap_or(0);
+        most as f64 / (self.calls as f64 * bytes as f64)
+    }
+}
+
+impl Summary {
+    pub(super) fn of(rounds: &[Round], bytes: u64) -> Self {
+        let of = |value: &dyn Fn(&Round) -> f64| median(&rounds.iter().map(value).collect::<Vec<_>>());
+        Self {
+            iperf3_one_way: of(&|round| round.iperf3_one_way),
+            iperf3_both_ways: of(&|round| round.iperf3_both_ways),
+            all_reduce_ms: of(&|round| round.all_reduce_ms),
+            all_reduce: of(&|round| round.all_reduce),
+            to_one_way: of(&|round| round.all_reduce / round.iperf3_one_way),
+            to_both_ways: of(&|round| round.all_reduce / round.iperf3_both_ways),
+            wire_by_minimum: rounds.iter().map(|round| round.wire_by_minimum(bytes)).fold(0.0, f64::max),
+        }
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        format!(
+            "all_reduce {:.2} ms, {:.3} GB/s each way; iperf3 one way {:.3}, both ways {:.3} GB/s each; \
+             ratio to one way {:.3}, to both ways {:.3}; bytes on the wire by the minimum {:.4}",
+            self.all_reduce_ms,
+            self.all_reduce,
+            self.iperf3_one_way,
+            self.iperf3_both_ways,
+            self.to_one_way,
+            self.to_both_ways,
+            self.wire_by_minimum
+        )
+    }
+}
+
+/// See [`File::meaning`].
+pub(super) fn meaning() -> Vec<String> {
+    [
+        "all_reduce: S / time. Each direction of the wire carries at least 2 (H - 1) / H x S = S bytes of a call of H = 2 hosts, \
+         so that is the rate of each direction, both at once.",
+        "iperf3_one_way: iperf3 -c, defaults: one stream in one direction. iperf3_both_ways: iperf3 -c --bidir: one stream \
+         in each direction at once, the mean of both rates.",
+        "wire_by_minimum: tx_bytes of the busier host's interface, headers and retransmissions included, by calls x S.",
+        "Both hosts are namespaces of one machine and share its cores. One way, iperf3 has all of them for one direction; \
+         the fair peer of a call that uses both directions is iperf3_both_ways.",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(one_way: f64, both_ways: f64, rate: f64, sent: [u64; 2]) -> Round {
+        Round {
+            iperf3_one_way: one_way,
+            iperf3_both_ways: both_ways,
+            all_reduce_ms: 0.1 / rate,
+            all_reduce: rate,
+            wrong: 0,
+            calls: 10,
+            sent: sent.to_vec(),
+        }
+    }
+
+    #[test]
+    fn ratios_are_medians_of_the_rounds_and_bytes_those_of_the_worst() {
+        let rounds = [
+            round(4.0, 2.0, 1.0, [1000, 1010]),
+            round(4.0, 1.0, 2.0, [1040, 1000]),
+            round(2.0, 2.0, 1.5, [1000, 1000]),
+        ];
+        let summary = Summary::of(&rounds, 100);
+        assert_eq!((summary.iperf3_one_way, summary.iperf3_both_ways, summary.all_reduce), (4.0, 2.0, 1.5));
+        assert_eq!((summary.to_one_way, summary.to_both_ways), (0.5, 0.75));
+        assert_eq!(summary.wire_by_minimum, 1.04);
+    }
+}
