@@ -98,6 +98,11 @@ impl fmt::Display for Failure {
             Cause::PeerLeft => {
                 culprit(f).and_then(|()| write!(f, " left the communicator while it was still needed"))
             }
+            Cause::PeerFailed { reporter: Some(reporter), message, .. }
+                if self.culprit == Some(self.rank) && *reporter != self.rank =>
+            {
+                write!(f, "rank {reporter} blames this rank: {message}")
+            }
             Cause::PeerFailed { reporter, message, .. } => {
                 culprit(f)?;
                 match reporter.filter(|reporter| Some(*reporter) != self.culprit) {
@@ -319,6 +324,21 @@ mod tests {
         let error = health.check().unwrap_err();
         assert_eq!(error.code(), ErrorCode::Aborted);
         assert!(error.to_string().contains("first"), "{error}");
+    }
+
+    /// "Rank 0 failed" would tell rank 0 nothing.
+    #[test]
+    fn who_is_blamed_is_told_by_whom() {
+        let reported = |rank, reporter| {
+            let (code, message) = (ErrorCode::ExecutorError, "the count differs".to_owned());
+            let cause = Cause::PeerFailed { reporter, code, message };
+            Failure { rank, culprit: Some(0), phase: "plan".into(), cause }.to_string()
+        };
+        let text = |rank: u32, text: &str| format!("rank {rank}: communicator failed (plan): {text}");
+        assert_eq!(reported(0, Some(1)), text(0, "rank 1 blames this rank: the count differs"));
+        assert_eq!(reported(2, Some(1)), text(2, "rank 0 failed: rank 1 reports: the count differs"));
+        assert_eq!(reported(2, Some(0)), text(2, "rank 0 failed: the count differs"));
+        assert_eq!(reported(0, None), text(0, "rank 0 failed: the count differs"));
     }
 
     #[test]

@@ -150,14 +150,8 @@ impl Launch {
 
     fn run_block(&self, kernel: Kernel, index: u32) {
         let block = Block::new(self, index);
-        // A panic leaves shared data of the kernel in a state of the user's making; the error that the
-        // launch returns says so.
-        let error = match catch_unwind(AssertUnwindSafe(|| kernel(&block))) {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error),
-            Err(panic) => Some(self.panicked(index, &*panic)),
-        };
-        if let Some(error) = error {
+        let rank = self.waiter.health.rank();
+        if let Err(error) = caught(rank, (index, self.blocks), || kernel(&block)) {
             self.fail(index, error);
         }
         // Release: the caller of `launch` sees all that the block did; pairs with `returned`.
@@ -178,18 +172,6 @@ impl Launch {
             let culprit = if usage { Some(health.rank()) } else { error.culprit() };
             health.fail_local(format!("kernel, block {index} of {}", self.blocks), culprit, error);
         }
-    }
-
-    fn panicked(&self, block: u32, panic: &(dyn Any + Send)) -> Error {
-        let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-        let message = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        LaunchError::Panicked {
-            rank: self.waiter.health.rank(),
-            block,
-            blocks: self.blocks,
-            message: message.unwrap_or_else(|| "(no message)".into()),
-        }
-        .into()
     }
 
     /// Waits until all blocks have ended. Has no deadline, since the blocks use what the caller owns: it
@@ -214,6 +196,44 @@ impl Launch {
     }
 }
 
+/// Runs a block, given with its number and that of all. A panic leaves shared data in a state of the user's making; the error that
+/// the launch returns says so.
+///
+/// # Errors
+/// That of the block; `launch.panicked` for a panic.
+pub(crate) fn caught(rank: u32, (block, blocks): (u32, u32), run: impl FnOnce() -> Result<()>) -> Result<()> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic: Box<dyn Any + Send>| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let message = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        let message = message.unwrap_or_else(|| "(no message)".into());
+        Err(LaunchError::Panicked { rank, block, blocks, message }.into())
+    })
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also where a block runs on the thread of the caller, without the launcher.
+    #[test]
+    fn a_panic_becomes_an_error() {
+        let empty: [u8; 0] = [];
+        let at = std::hint::black_box(0);
+        let error = caught(3, (1, 2), || {
+            std::hint::black_box(empty[at]);
+            Ok(())
+        })
+        .unwrap_err();
+        assert_eq!(error.id(), "launch.panicked");
+        let text = error.to_string();
+        assert!(text.starts_with("rank 3: block 1 of 2 panicked: index out of bounds"), "{text}");
+        let what = "blocks return their errors";
+        let error = caught(0, (0, 1), || Err(Error::Internal { place: "test", what })).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+        caught(0, (0, 1), || Ok(())).unwrap();
+    }
 }

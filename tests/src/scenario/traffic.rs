@@ -154,6 +154,7 @@ pub(super) fn write(transport: Transport) -> anyhow::Result<()> {
     }
 }
 
+/// Says "ready" in the kernel, right before it waits: nothing else can be interrupted then.
 pub(super) fn wait(transport: Transport) -> anyhow::Result<()> {
     let mesh = Mesh::new(transport)?;
     let (own, n) = (mesh.comm.rank(), mesh.comm.n_ranks());
@@ -164,8 +165,10 @@ pub(super) fn wait(transport: Transport) -> anyhow::Result<()> {
             channels.push(mesh.comm.block_semaphore(&mesh.peers[rank as usize].signal_channel()?)?);
         }
         let next = channels.iter().find(|channel| channel.peer() == (own + 1) % n).context("a next rank")?;
-        Line::mark("ready");
-        return Ok(mesh.comm.launch(1, |_| next.wait())?);
+        return Ok(mesh.comm.launch(1, |_| {
+            Line::mark("ready");
+            next.wait()
+        })?);
     }
     let mut semaphores = Vec::new();
     for rank in others(&mesh.comm) {
@@ -173,8 +176,10 @@ pub(super) fn wait(transport: Transport) -> anyhow::Result<()> {
     }
     let of_next = |s: &&warpway::Semaphore| s.connection().peer() == (own + 1) % n;
     let next = semaphores.iter().find(of_next).context("a next rank")?;
-    Line::mark("ready");
-    Ok(mesh.comm.launch(1, |_| next.wait(Timeout::NONE))?)
+    Ok(mesh.comm.launch(1, |_| {
+        Line::mark("ready");
+        next.wait(Timeout::NONE)
+    })?)
 }
 
 pub(super) fn proxy(transport: Transport) -> anyhow::Result<()> {

@@ -1,9 +1,11 @@
 //! Ranks on several hosts: played by host identities, so that the ranks share no memory and meet by TCP.
 
+use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
 
 use warpway::core::execution::ExecutionError;
-use warpway::core::memory::Access;
+use warpway::core::memory::{Access, Region, StagedReader, StagedWriter, Staging};
 use warpway::core::transport::Transport;
 use warpway::plan::verify::VerifiedPlan;
 use warpway::plan::{
@@ -314,5 +316,94 @@ fn a_rank_that_sets_a_plan_up_while_another_host_launches_is_named() {
             panic!("rank {rank}: {error:?}")
         };
         assert_eq!((*field, *peer), ("step", 1 - rank));
+    }
+}
+
+/// Memory that takes its time to write to: what comes to its rank by TCP meanwhile has to wait.
+#[derive(Debug)]
+struct Slow;
+
+struct SlowWriter([u8; 64]);
+
+impl Staging for Slow {
+    fn reader(&self) -> Result<Box<dyn StagedReader>> {
+        Err(Error::Internal { place: "slow memory", what: "nobody reads it" })
+    }
+
+    fn writer(&self) -> Result<Box<dyn StagedWriter>> {
+        Ok(Box::new(SlowWriter([0; 64])))
+    }
+}
+
+impl StagedWriter for SlowWriter {
+    fn limit(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn buffer(&mut self) -> Result<NonNull<u8>> {
+        Ok(NonNull::from(&mut self.0).cast())
+    }
+
+    fn write(&mut self, _: &Region, _: u64, _: u64) -> Result<()> {
+        std::thread::sleep(Duration::from_millis(200));
+        Ok(())
+    }
+
+    fn store(&mut self, _: &Region, _: u64, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn add(&mut self, _: &Region, _: u64, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A launch, or a set-up, whose record comes to `slow` much later than the news of the other rank's failure could: the
+/// two ways have no order of their own.
+fn differs_before_it_is_told(slow: u32, step: impl Fn(&Communicator, &PreparedPlan) -> Result<()> + Sync) {
+    let plan = testing::send_recv_port(2).unwrap();
+    let found = errors_with(&on_hosts(&[0, 1], LIMIT), |comm| {
+        let prepared = comm.prepare_unverified(&plan, &Repairs::default())?;
+        launch(comm, &prepared, &Message::new(17, DataType::Int32))?;
+        let peer = comm.connect_by(1 - comm.rank(), Transport::Ethernet)?;
+        let region = comm.context().host().allocate::<u8>(64)?.region().cloned().unwrap();
+        let region = region.with_staging(Arc::new(Slow));
+        let own = comm.core().register_memory(region, Transport::Ethernet.into(), Access::ALL)?;
+        let theirs = peer.exchange_memory(&own)?;
+        comm.barrier()?;
+        if comm.rank() != slow {
+            let source = comm.alloc::<u8>(64)?;
+            peer.connection().write(&theirs, 0, source.memory(), 0, 64)?;
+        }
+        let result = step(comm, &prepared);
+        // Until the other one has its error, too: what it still sends is to find this rank.
+        std::thread::sleep(Duration::from_millis(400));
+        result
+    });
+    for (rank, error) in (0..).zip(found) {
+        let Some(Error::Execution(ExecutionError::Difference { peer, .. })) = &error else {
+            panic!("rank {slow} is slow, rank {rank}: {error:?}")
+        };
+        assert_eq!(*peer, 1 - rank);
+    }
+}
+
+#[test]
+fn a_difference_is_named_on_both_however_late_its_record_comes() {
+    let other = named(between_hosts(&[0, 1]), "gather_between_hosts");
+    for slow in [0, 1] {
+        differs_before_it_is_told(slow, |comm, prepared| {
+            launch(comm, prepared, &Message::new(64 << comm.rank(), DataType::Int32))
+        });
+        for sets_up in [0, 1] {
+            differs_before_it_is_told(slow, |comm, prepared| match comm.rank() == sets_up {
+                true => comm.prepare_unverified(&other, &Repairs::default()).map(drop),
+                false => launch(comm, prepared, &Message::new(17, DataType::Int32)),
+            });
+        }
     }
 }

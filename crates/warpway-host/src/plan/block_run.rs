@@ -162,13 +162,11 @@ impl Run<'_> {
     }
 
     fn failed(&self, program: &BlockProgram, at: usize, iteration: u64, error: Error) -> Error {
-        // What another rank launched has nothing to do with the operation that noticed it.
+        // What another rank launched has nothing to do with the operation that noticed it. A wait for the proxy looks at no
+        // records; why the communicator failed may stand in one.
+        let error = self.launched.explained(error);
         if matches!(error, Error::Execution(ExecutionError::Difference { .. })) {
             return error;
-        }
-        // A wait for the proxy looks at no records; why the communicator failed may stand in one.
-        if let Some(difference) = self.launched.difference() {
-            return difference.into();
         }
         let Some(place) = program.places.get(at) else { return error };
         let place = StepPlace { iteration, ..*place };

@@ -5,6 +5,7 @@
 //! of other hosts the same words are sent (`far.rs`). Whoever reads finds the same either way.
 
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 
 use warpway_core::communicator::{Communicator, Exchange};
 use warpway_core::connection::Connection;
@@ -21,6 +22,9 @@ use super::record::{Words, with_extents};
 use super::slots::{Found, RING_BYTES, Slots};
 use super::{NO_REGION, TAG};
 use crate::buffer::SharedBuffer;
+
+/// How long a rank that fails waits for others to have read why.
+const SETTLING: Duration = Duration::from_secs(2);
 
 /// See the module's page.
 #[derive(Debug)]
@@ -199,6 +203,19 @@ impl Control {
             }
         }
         Ok(())
+    }
+
+    /// Waits until ranks of other hosts have what they were told; not long, and whoever is not reached is left out.
+    ///
+    /// A failure goes by the mesh, which has no order with the connections. A rank that fails because of what another one
+    /// has launched settles first: then that one finds the record that explains the failure when it learns of it.
+    pub(super) fn settle(&self) {
+        let deadline = Deadline::after(SETTLING);
+        for there in &self.there {
+            if let There::Far(corner) = there {
+                corner.settle(deadline);
+            }
+        }
     }
 
     /// What `peer` has said of launch `sequence`.

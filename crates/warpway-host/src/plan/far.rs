@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock};
 
 use warpway_core::connection::{Connection, Span, Store};
 use warpway_core::memory::RegisteredMemory;
-use warpway_core::{Error, Result};
+use warpway_core::{Deadline, Error, Result};
 
 use super::control::CornerOffsets;
 use super::executor::lock;
@@ -54,6 +54,13 @@ impl FarCorner {
     /// Tells of the end of a launch.
     pub(super) fn announce_end(&self, sequence: u64) -> Result<()> {
         self.store(&[self.counter(self.offsets.ended, sequence)])
+    }
+
+    /// Waits until all of that has been read; what fails meanwhile fails elsewhere, too.
+    pub(super) fn settle(&self, deadline: Deadline) {
+        if let Some(Err(error)) = self.connection.get().map(|connection| connection.flush(deadline)) {
+            tracing::debug!(%error, "a rank may not learn what differs");
+        }
     }
 
     fn counter(&self, offset: u64, value: u64) -> Store<'_> {

@@ -25,6 +25,7 @@ use super::rows::{RowMemory, digest};
 use super::scratch::{Division, Entered};
 use super::transfer::Kernels;
 use super::waiting::{Launched, Waiting};
+use crate::launcher::caught;
 use crate::numeric::FoldKernel;
 
 impl Prepared {
@@ -105,7 +106,7 @@ impl Prepared {
         };
         self.run_blocks(&run, program)?;
         if self.contract.repairs.flush_at_end || bases.leases_ids() {
-            self.flush(program)?;
+            self.flush(program).map_err(|error| launched.explained(error))?;
         }
         self.close(&waiting)?;
         let repeat = (self.can_repeat() && !all && !scratch.is_own()).then(|| {
@@ -139,7 +140,7 @@ impl Prepared {
         let waiter = shared.comm.waiter();
         let request = Request { operation: Operation::Launch, peer: None, object: 1, bytes: 0, offset: 0 };
         let record = waiter.recorder.start(request);
-        let result = run.block(waiter, block);
+        let result = caught(shared.comm.rank(), (0, 1), || run.block(waiter, block));
         match &result {
             Ok(()) => waiter.recorder.complete(record),
             Err(error) => waiter.recorder.fail(record, error),
@@ -314,7 +315,10 @@ fn started(waiting: &Waiting<'_>, peer: u32) -> Result<LaunchRecord> {
         || match control.peer(peer, sequence) {
             Peer::Behind(started) => Err(started),
             Peer::Here(words) => Ok(Ok(words)),
-            Peer::Apart => Ok(Err(Error::from(launched.apart(peer)))),
+            Peer::Apart => {
+                launched.control.settle();
+                Ok(Err(Error::from(launched.apart(peer))))
+            }
             Peer::Gone => {
                 let what = "a rank that is waited for does not run ahead";
                 Ok(Err(Error::Internal { place: "plan handshake", what }))
@@ -322,6 +326,7 @@ fn started(waiting: &Waiting<'_>, peer: u32) -> Result<LaunchRecord> {
         },
     )??;
     if let Some(difference) = launched.compare(peer, &words) {
+        control.settle();
         return Err(difference.into());
     }
     let what = "all ranks write records alike";

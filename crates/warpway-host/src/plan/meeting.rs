@@ -59,6 +59,7 @@ pub(super) fn meet(shared: &Shared, sequence: u64, plan: &Plan, identity: &Ident
         let elsewhere = || ("step", "set-up of a plan".to_owned(), "a later step".to_owned());
         let (field, here, there) =
             there.and_then(|there| record.difference(&there)).unwrap_or_else(elsewhere);
+        shared.control.settle();
         let plan = plan.name.clone();
         return Err(ExecutionError::Difference { sequence, plan, field, rank, here, peer, there }.into());
     }

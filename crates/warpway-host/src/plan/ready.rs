@@ -91,6 +91,7 @@ impl Prepared {
             if let Some((id, here, there)) = rows::difference(own.0, &rows) {
                 let text = |bytes| format!("{bytes} bytes for size id {id}");
                 let sequence = waiting.launched.sequence;
+                waiting.launched.control.settle();
                 let (here, there) = (text(here), text(there));
                 return Err(ExecutionError::Difference {
                     sequence,

@@ -39,18 +39,28 @@ pub(super) struct Launched<'a> {
 }
 
 impl Launched<'_> {
-    /// The first peer that has launched something else, as far as they have told.
+    /// The first peer that has launched something else, as far as they have told. Whoever finds one fails: the peers have
+    /// this rank's record then.
     pub(super) fn difference(&self) -> Option<ExecutionError> {
         let own = fingerprint(self.words);
         let agrees = |peer: &u32| self.control.agrees(*peer, self.sequence, own);
         if self.extents.is_empty() && self.peers.iter().all(agrees) {
             return None;
         }
-        self.peers.iter().find_map(|peer| match self.control.peer(*peer, self.sequence) {
+        let found = self.peers.iter().find_map(|peer| match self.control.peer(*peer, self.sequence) {
             Peer::Here(there) => self.compare(*peer, &there),
             Peer::Apart => Some(self.apart(*peer)),
             Peer::Behind(_) | Peer::Gone => None,
-        })
+        });
+        found.inspect(|_| self.control.settle())
+    }
+
+    /// What ended a launch: a failure of the communicator may stem from what a peer has launched.
+    pub(super) fn explained(&self, error: Error) -> Error {
+        match error {
+            Error::Execution(ExecutionError::Difference { .. }) => error,
+            other => self.difference().map_or(other, Error::from),
+        }
     }
 
     /// Has the peers' records fetched; there is nothing to see yet.
