@@ -55,6 +55,20 @@ pub enum ConnectionError {
         /// The system's or the peer's words.
         why: String,
     },
+    /// The peer has closed the connection in good order: it posts nothing more, and what it has not read it does not need.
+    #[error(
+        "rank {peer} has closed its connection to rank {rank} by {transport}; {open} operations were not acknowledged"
+    )]
+    Closed {
+        /// The rank whose end says so.
+        rank: u32,
+        /// The peer.
+        peer: u32,
+        /// The transport.
+        transport: Transport,
+        /// Operations posted here whose completion is not known.
+        open: u64,
+    },
     /// The peer refused an operation (a range or access its own table does not permit).
     #[error("rank {peer} refused {operation} by {transport}: {why}")]
     Refused {
@@ -88,7 +102,9 @@ impl ConnectionError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Incompatible { .. } => ErrorCode::InvalidUsage,
-            Self::Unreachable { .. } | Self::Broken { .. } | Self::Refused { .. } => ErrorCode::RemoteError,
+            Self::Unreachable { .. } | Self::Broken { .. } | Self::Closed { .. } | Self::Refused { .. } => {
+                ErrorCode::RemoteError
+            }
             Self::FlushTimeout { .. } => ErrorCode::Timeout,
         }
     }
@@ -99,6 +115,7 @@ impl ConnectionError {
             Self::Incompatible { .. } => "conn.incompatible",
             Self::Unreachable { .. } => "conn.unreachable",
             Self::Broken { .. } => "conn.broken",
+            Self::Closed { .. } => "conn.closed",
             Self::Refused { .. } => "conn.refused",
             Self::FlushTimeout { .. } => "conn.flush_timeout",
         }
@@ -110,6 +127,7 @@ impl ConnectionError {
             Self::Incompatible { peer, .. }
             | Self::Unreachable { peer, .. }
             | Self::Broken { peer, .. }
+            | Self::Closed { peer, .. }
             | Self::Refused { peer, .. }
             | Self::FlushTimeout { peer, .. } => Some(*peer),
         }
@@ -268,7 +286,16 @@ struct Inner {
     peer: u32,
     waiter: Waiter,
     /// What must outlive the connection: the scope of the communicator that made it.
-    _keeper: Option<Arc<dyn Any + Send + Sync>>,
+    keeper: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            // The news that this rank has left goes another way, and must not overtake what it has still sent.
+            self.raw.keep(self.raw.posted(), &keeper);
+        }
+    }
 }
 
 /// A connection that may be gone.
@@ -296,13 +323,13 @@ impl Connection {
         peer: u32,
         waiter: Waiter,
     ) -> Self {
-        Self(Arc::new(Inner { raw, local, remote, peer, waiter, _keeper: None }))
+        Self(Arc::new(Inner { raw, local, remote, peer, waiter, keeper: None }))
     }
 
     /// The same, and `keeper` lives as long as the connection. No effect once the connection has been cloned.
     pub fn keeping(mut self, keeper: Arc<dyn Any + Send + Sync>) -> Self {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
-            inner._keeper = Some(keeper);
+            inner.keeper = Some(keeper);
         }
         self
     }

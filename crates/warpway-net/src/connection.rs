@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use warpway_core::connection::{CompletionListener, Position, Put, RawConnection, Span, Store};
+use warpway_core::connection::{
+    CompletionListener, ConnectionError, Position, Put, RawConnection, Span, Store,
+};
 use warpway_core::memory::MemoryError;
 use warpway_core::trace::Operation;
 use warpway_core::transport::{DeviceKind, Transport};
@@ -104,8 +106,11 @@ impl RawConnection for TcpConnection {
     }
 
     fn completed(&self) -> Result<Position> {
-        self.link.check()?;
-        Ok(self.link.completed())
+        // A peer that has what it waits for may have closed the connection: what it has acknowledged is complete.
+        match self.link.check() {
+            Ok(()) | Err(Error::Connection(ConnectionError::Closed { .. })) => Ok(self.link.completed()),
+            Err(error) => Err(error),
+        }
     }
 
     fn flush(&self, position: Position, deadline: Deadline) -> Result<()> {

@@ -69,6 +69,8 @@ pub(crate) struct Link {
     pub(crate) space: EventCount,
     /// Why nothing can be posted any more.
     failure: OnceLock<ConnectionError>,
+    /// Why nothing can be sent any more; what has come is still read.
+    pub(crate) send_problem: OnceLock<String>,
     /// The socket is of no use any more: finished in good order, or broken.
     ended: AtomicBool,
 }
@@ -87,6 +89,7 @@ impl Link {
             kept: Mutex::default(),
             space: EventCount::new(),
             failure: OnceLock::new(),
+            send_problem: OnceLock::new(),
             ended: AtomicBool::new(false),
         }
     }
@@ -95,7 +98,7 @@ impl Link {
     /// because of another one closes its sockets, too.
     pub(crate) fn check(&self) -> Result<()> {
         let Some(failure) = self.failure.get() else { return Ok(()) };
-        if matches!(failure, ConnectionError::Broken { .. }) {
+        if matches!(failure, ConnectionError::Broken { .. } | ConnectionError::Closed { .. }) {
             self.parts.waiter.health.check()?;
         }
         Err(failure.clone().into())
@@ -209,21 +212,25 @@ impl Link {
             return;
         }
         let (posted, completed) = (self.posted().0, self.completed().0);
-        let done = {
+        let (peer_done, closing) = {
             let queue = lock(&self.queue);
-            queue.peer_done || queue.closing
+            (queue.peer_done, queue.closing)
         };
         let open = posted - completed.min(posted);
-        let orderly = done && (open == 0 || self.has_failed());
-        let why = match orderly {
-            true => "the peer has closed the connection".to_owned(),
-            false => format!("{why}; {open} of {posted} operations posted here are lost"),
-        };
-        let operation = if open > 0 { Operation::Write } else { Operation::Wait };
-        let peer = self.parts.peer;
+        // A peer that has said goodbye has got all that it waited for: what is still under way to it is of no use to anybody.
+        let orderly = peer_done || (closing && (open == 0 || self.has_failed()));
+        let (peer, transport) = (self.parts.peer, Transport::Ethernet);
         let health = &self.parts.waiter.health;
         let rank = health.rank();
-        let error = ConnectionError::Broken { rank, peer, transport: Transport::Ethernet, operation, why };
+        let error = match orderly {
+            true => ConnectionError::Closed { rank, peer, transport, open },
+            false => {
+                let operation = if open > 0 { Operation::Write } else { Operation::Wait };
+                let sending = self.send_problem.get().map(|why| format!(" ({why})")).unwrap_or_default();
+                let why = format!("{why}{sending}; {open} of {posted} operations posted here are lost");
+                ConnectionError::Broken { rank, peer, transport, operation, why }
+            }
+        };
         let blame = !orderly && !health.has_departed(peer);
         tracing::debug!(%error, blame, "link lost");
         if blame {
@@ -280,9 +287,15 @@ impl Link {
         }
     }
 
-    /// Waits until nothing posted here is open any more, for an orderly end. True if that is so.
+    /// Waits until nothing posted here is open any more and the peer knows what was applied here, for an orderly end. True
+    /// if that is so.
     pub(crate) fn drain(&self, deadline: Deadline) -> bool {
-        let settled = || self.has_failed() || self.completed() >= self.posted();
+        let told = || {
+            let queue = lock(&self.queue);
+            !queue.active && !queue.owes_control()
+        };
+        let done = || self.completed() >= self.posted() && (self.has_ended() || told());
+        let settled = || self.has_failed() || done();
         let health = &self.parts.waiter.health;
         while !settled() && !health.is_failed() && !deadline.expired() {
             self.progress.sleep_unless(Duration::from_millis(10), settled);

@@ -300,6 +300,14 @@ impl Link {
                             Err(errno) => break format!("epoll_ctl failed: {errno}"),
                         }
                     }
+                    Err(errno @ (Errno::PIPE | Errno::CONNRESET)) => {
+                        // Acknowledgements may have come before the socket closed: the receiving thread reads them, and
+                        // then finds its end.
+                        let _ = self.send_problem.set(format!("sending failed: {errno}"));
+                        output.clear();
+                        self.shut_down();
+                        return;
+                    }
                     Err(errno) => break format!("sending failed: {errno}"),
                 }
             }

@@ -283,8 +283,48 @@ fn a_peer_that_closes_in_good_order_is_no_failure() {
     drop(second);
     eventually("the end of the link", || first.engine.statistics().links == 0);
     let error = here.atomic_add(&import(&data), 0, 1).unwrap_err();
-    assert_eq!((error.id(), error.peer()), ("conn.broken", Some(1)));
+    assert_eq!((error.id(), error.peer()), ("conn.closed", Some(1)));
+    // What it had got before is complete all the same.
+    here.flush(limit()).unwrap();
     assert!(first.health().failure().is_none());
+}
+
+/// A peer leaves as soon as it has what it waits for. That is complete here; whatever else is still under way to it is lost,
+/// and no failure.
+#[test]
+fn what_a_peer_waited_for_before_it_left_is_complete() {
+    for turn in 0..100 {
+        let Pair { job: _job, ranks: [first, second] } = Pair::new();
+        let data = second.memory(64, Access::ALL);
+        let (a, b) = (first.endpoint(), second.endpoint());
+        let (here, there) = std::thread::scope(|scope| {
+            let there = scope.spawn(|| second.connect(&b, &a).unwrap());
+            (first.connect(&a, &b).unwrap(), there.join().unwrap())
+        });
+        let remote = import(&data);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                eventually("the last one", || bytes(&data)[0] == 10);
+                drop((there, second));
+                data
+            });
+            for _ in 0..9 {
+                here.atomic_add(&remote, 0, 1).unwrap();
+            }
+            let last = here.atomic_add(&remote, 0, 1).unwrap();
+            if turn % 2 == 0 {
+                here.flush_to(last, limit()).unwrap();
+            }
+            let error = loop {
+                if let Err(error) = here.atomic_add(&remote, 8, 1) {
+                    break error;
+                }
+            };
+            assert_eq!((error.id(), error.peer()), ("conn.closed", Some(1)), "turn {turn}: {error}");
+            here.flush_to(last, limit()).unwrap();
+        });
+        assert!(first.health().failure().is_none(), "turn {turn}: {:?}", first.health().failure());
+    }
 }
 
 #[test]

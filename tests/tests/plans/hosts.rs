@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpway::core::execution::ExecutionError;
-use warpway::core::memory::{Access, Region, StagedReader, StagedWriter, Staging};
+use warpway::core::memory::{Access, Region, RegisteredMemory, StagedReader, StagedWriter, Staging};
 use warpway::core::transport::Transport;
 use warpway::plan::verify::VerifiedPlan;
 use warpway::plan::{
@@ -13,7 +13,8 @@ use warpway::plan::{
     testing,
 };
 use warpway::{
-    BufferView, Communicator, DataType, Error, ErrorCode, PlanLaunch, PreparedPlan, Result, in_process_with,
+    BufferView, Communicator, DataType, Error, ErrorCode, PlanLaunch, PreparedPlan, Result, Timeout,
+    in_process_with,
 };
 use warpway_tests::suite::plans::{
     ELEMENTS, Message, between_hosts, gathers_between_hosts, in_random_order, launch, sized_between_hosts,
@@ -362,6 +363,12 @@ impl StagedWriter for SlowWriter {
     }
 }
 
+fn slow_memory(comm: &Communicator) -> Result<RegisteredMemory> {
+    let region = comm.context().host().allocate::<u8>(64)?.region().cloned().unwrap();
+    let region = region.with_staging(Arc::new(Slow));
+    comm.core().register_memory(region, Transport::Ethernet.into(), Access::ALL)
+}
+
 /// A launch, or a set-up, whose record comes to `slow` much later than the news of the other rank's failure could: the
 /// two ways have no order of their own.
 fn differs_before_it_is_told(slow: u32, step: impl Fn(&Communicator, &PreparedPlan) -> Result<()> + Sync) {
@@ -370,10 +377,7 @@ fn differs_before_it_is_told(slow: u32, step: impl Fn(&Communicator, &PreparedPl
         let prepared = comm.prepare_unverified(&plan, &Repairs::default())?;
         launch(comm, &prepared, &Message::new(17, DataType::Int32))?;
         let peer = comm.connect_by(1 - comm.rank(), Transport::Ethernet)?;
-        let region = comm.context().host().allocate::<u8>(64)?.region().cloned().unwrap();
-        let region = region.with_staging(Arc::new(Slow));
-        let own = comm.core().register_memory(region, Transport::Ethernet.into(), Access::ALL)?;
-        let theirs = peer.exchange_memory(&own)?;
+        let theirs = peer.exchange_memory(&slow_memory(comm)?)?;
         comm.barrier()?;
         if comm.rank() != slow {
             let source = comm.alloc::<u8>(64)?;
@@ -406,4 +410,45 @@ fn a_difference_is_named_on_both_however_late_its_record_comes() {
             });
         }
     }
+}
+
+/// The news of a departure goes by the mesh: it must not come before what the rank has sent.
+#[test]
+fn a_departure_does_not_overtake_data() {
+    in_process_with(&on_hosts(&[0, 1], LIMIT), |world| {
+        let comm = world.split(0, 0)?.expect("both are in it");
+        let peer = comm.connect_by(1 - comm.rank(), Transport::Ethernet)?;
+        let (semaphore, own) = (peer.semaphore()?, slow_memory(&comm)?);
+        let theirs = peer.exchange_memory(&own)?;
+        comm.barrier()?;
+        if comm.rank() == 1 {
+            semaphore.wait(Timeout::after(LIMIT))?;
+            return world.barrier();
+        }
+        let source = comm.alloc::<u8>(64)?;
+        // Longer than a rank that has left is waited for.
+        for _ in 0..5 {
+            peer.connection().write(&theirs, 0, source.memory(), 0, 64)?;
+        }
+        semaphore.signal()?;
+        drop((semaphore, theirs, peer, source, own, comm));
+        world.barrier()
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_plan_may_be_dropped_right_after_its_last_launch() {
+    let hosts = [0, 0, 1, 1];
+    let plans = between_hosts(&hosts);
+    in_process_with(&on_hosts(&hosts, LIMIT), |comm| {
+        for turn in 0..10 {
+            for plan in &plans {
+                let message = Message { seed: turn, ..Message::new(17 + turn, DataType::Int32) };
+                launch(comm, &comm.prepare(plan)?, &message)?;
+            }
+        }
+        comm.barrier()
+    })
+    .unwrap();
 }

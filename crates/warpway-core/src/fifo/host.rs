@@ -157,6 +157,11 @@ impl FifoHandle {
         self.ring.tail()
     }
 
+    /// Elements pushed, or about to be written by a producer that has its position.
+    pub fn head(&self) -> u64 {
+        self.ring.head()
+    }
+
     /// Refuses pushes from now on. What has a position already is still written.
     pub fn close(&self) {
         self.ring.close();

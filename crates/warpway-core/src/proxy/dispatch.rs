@@ -11,6 +11,7 @@ use super::handler::{Flow, Handler, Progress, guarded};
 use super::lane::{Entry, Lane};
 use super::lanes::Lanes;
 use super::registry::Registry;
+use super::removals::{Removal, Removals};
 use crate::connection::{Position, Put, Span};
 use crate::error::{Error, Result};
 use crate::fifo::{SemaphoreId, Trigger, TriggerKind};
@@ -21,6 +22,7 @@ use crate::trace::{Operation, Request};
 pub(super) struct Registries {
     pub(super) semaphores: Registry<Arc<Entry>>,
     pub(super) memories: Registry<RegisteredMemory>,
+    pub(super) removals: Removals,
 }
 
 pub(super) struct Dispatcher {
@@ -31,6 +33,8 @@ pub(super) struct Dispatcher {
     /// Requests parked on all lanes.
     parked: usize,
     max_parked: usize,
+    /// Position of the next request.
+    next: u64,
 }
 
 /// What is left to do on one lane.
@@ -66,11 +70,18 @@ enum Outcome {
 
 impl Dispatcher {
     pub(super) fn new(registries: Arc<Registries>, lanes: Arc<Lanes>, max_parked: usize) -> Self {
-        Self { registries, lanes, backlogs: HashMap::new(), parked: 0, max_parked: max_parked.max(1) }
+        Self {
+            registries,
+            lanes,
+            backlogs: HashMap::new(),
+            parked: 0,
+            max_parked: max_parked.max(1),
+            next: 0,
+        }
     }
 
     fn resolve(&self, position: u64, trigger: Trigger, entry: &Arc<Entry>) -> Result<Work> {
-        let memory = |id: u32| self.registries.memories.get(id);
+        let memory = |id: u32| self.registries.memories.get_leaving(id);
         let data = trigger.kind.contains(TriggerKind::DATA);
         let addressed = data || trigger.kind.contains(TriggerKind::ATOMIC_ADD);
         Ok(Work {
@@ -128,8 +139,10 @@ impl Dispatcher {
 
 impl Handler for Dispatcher {
     fn handle(&mut self, position: u64, trigger: Trigger) -> Result<Flow> {
+        self.registries.expire(position);
+        self.next = position + 1;
         // An id that names no semaphore names no connection either: the service's health takes it.
-        let entry = self.registries.semaphores.get(trigger.semaphore.bits())?;
+        let entry = self.registries.semaphores.get_leaving(trigger.semaphore.bits())?;
         // After a failure nothing of that connection counts any more; its waiters have its health.
         if !entry.lane.is_broken()
             && let Err(error) = guarded(|| self.take_up(position, trigger, &entry))
@@ -140,6 +153,7 @@ impl Handler for Dispatcher {
     }
 
     fn progress(&mut self) -> Result<Progress> {
+        self.registries.expire(self.next);
         let mut busy = false;
         let parked = &mut self.parked;
         self.backlogs.retain(|_, backlog| {
@@ -197,12 +211,15 @@ impl Handler for Dispatcher {
     }
 
     fn reject(&mut self, position: u64, trigger: Trigger) {
-        if let Ok(entry) = self.registries.semaphores.get(trigger.semaphore.bits()) {
+        self.registries.expire(position);
+        self.next = position + 1;
+        if let Ok(entry) = self.registries.semaphores.get_leaving(trigger.semaphore.bits()) {
             entry.lane.lose(position, trigger.kind);
         }
     }
 
     fn give_up(&mut self) -> u64 {
+        self.registries.expire(self.next);
         self.parked = 0;
         let mut count = 0;
         for (_, Backlog { lane, parked, flushes }) in self.backlogs.drain() {
@@ -361,11 +378,23 @@ fn break_lane(lane: &Lane, trigger: &Trigger, error: Error) {
 impl Registries {
     pub(super) fn new() -> Self {
         use super::registry::LIMIT;
-        Self { semaphores: Registry::new("semaphore", LIMIT), memories: Registry::new("memory", LIMIT) }
+        let (semaphores, memories) = (Registry::new("semaphore", LIMIT), Registry::new("memory", LIMIT));
+        Self { semaphores, memories, removals: Removals::new() }
     }
 
     /// The entry of a semaphore id.
     pub(super) fn entry(&self, id: u32) -> Result<Arc<Entry>, ProxyError> {
         self.semaphores.get(id)
+    }
+
+    /// Removes what goes before the request at `position` is taken up.
+    pub(super) fn expire(&self, position: u64) {
+        for removal in self.removals.due(position) {
+            // Each was retired once, and is removed once.
+            match removal {
+                Removal::Semaphore(id) => drop(self.semaphores.remove(id)),
+                Removal::Memory(id) => drop(self.memories.remove(id)),
+            }
+        }
     }
 }

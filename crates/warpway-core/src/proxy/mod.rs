@@ -24,6 +24,7 @@ mod intake;
 mod lane;
 mod lanes;
 mod registry;
+mod removals;
 mod service;
 mod source;
 mod worker;

@@ -35,6 +35,8 @@ enum Content<T> {
     Free,
     Reserved,
     Held(T),
+    /// Named by requests that are still to be carried out, and by nobody else.
+    Leaving(T),
     Retired,
 }
 
@@ -90,28 +92,50 @@ impl<T: Clone> Registry<T> {
         Ok(())
     }
 
-    /// Takes an object (or a reservation) out; its id names nothing from now on.
-    pub(super) fn remove(&self, id: u32) -> Result<Option<T>, ProxyError> {
+    /// An object's id names nothing from now on, except for those who look for what is [leaving](Self::get_leaving). True
+    /// if the object is still to be [removed](Self::remove); a reservation is gone at once.
+    pub(super) fn retire(&self, id: u32) -> Result<bool, ProxyError> {
         let mut inner = self.write();
         let slot = inner.slot_mut(id).ok_or_else(|| self.stale(id))?;
-        let (next, content) = match slot.generation.checked_add(1) {
-            Some(next) => (next, Content::Free),
-            None => (slot.generation, Content::Retired),
-        };
-        slot.generation = next;
-        let reusable = matches!(content, Content::Free);
-        let content = std::mem::replace(&mut slot.content, content);
-        if reusable {
-            inner.free.push_back(id & INDEX_MASK);
+        match std::mem::replace(&mut slot.content, Content::Reserved) {
+            Content::Held(object) => {
+                slot.content = Content::Leaving(object);
+                Ok(true)
+            }
+            _ => {
+                inner.release(id);
+                Ok(false)
+            }
         }
+    }
+
+    /// Takes an object that has been [retired](Self::retire), or any other, out.
+    pub(super) fn remove(&self, id: u32) -> Result<Option<T>, ProxyError> {
+        let mut inner = self.write();
+        let content = inner.release(id).ok_or_else(|| self.stale(id))?;
         // The object is returned so that it is dropped outside the lock.
-        Ok(if let Content::Held(object) = content { Some(object) } else { None })
+        Ok(match content {
+            Content::Held(object) | Content::Leaving(object) => Some(object),
+            _ => None,
+        })
     }
 
     /// The object of an id.
     pub(super) fn get(&self, id: u32) -> Result<T, ProxyError> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        lookup(&inner, id).cloned().ok_or_else(|| self.stale(id))
+        match lookup(&inner, id) {
+            Some(Content::Held(object)) => Ok(object.clone()),
+            _ => Err(self.stale(id)),
+        }
+    }
+
+    /// The same for a request that may have been made before the object was retired.
+    pub(super) fn get_leaving(&self, id: u32) -> Result<T, ProxyError> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        match lookup(&inner, id) {
+            Some(Content::Held(object) | Content::Leaving(object)) => Ok(object.clone()),
+            _ => Err(self.stale(id)),
+        }
     }
 
     fn grow(&self, inner: &mut Inner<T>, count: u32) -> Result<u32, ProxyError> {
@@ -133,18 +157,32 @@ impl<T: Clone> Registry<T> {
     }
 }
 
-fn lookup<T>(inner: &Inner<T>, id: u32) -> Option<&T> {
-    match inner.slots.get((id & INDEX_MASK) as usize) {
-        Some(Slot { generation, content: Content::Held(object) })
-            if *generation == (id >> INDEX_BITS) as u8 =>
-        {
-            Some(object)
-        }
-        _ => None,
-    }
+fn lookup<T>(inner: &Inner<T>, id: u32) -> Option<&Content<T>> {
+    let slot = inner.slots.get((id & INDEX_MASK) as usize)?;
+    (slot.generation == (id >> INDEX_BITS) as u8).then_some(&slot.content)
 }
 
 impl<T> Inner<T> {
+    /// Frees the place that an id names, for the next generation. What was there.
+    fn release(&mut self, id: u32) -> Option<Content<T>> {
+        let slot = self.slots.get_mut((id & INDEX_MASK) as usize)?;
+        let named = slot.generation == (id >> INDEX_BITS) as u8;
+        if !named || matches!(slot.content, Content::Free | Content::Retired) {
+            return None;
+        }
+        let (next, content) = match slot.generation.checked_add(1) {
+            Some(next) => (next, Content::Free),
+            None => (slot.generation, Content::Retired),
+        };
+        slot.generation = next;
+        let reusable = matches!(content, Content::Free);
+        let content = std::mem::replace(&mut slot.content, content);
+        if reusable {
+            self.free.push_back(id & INDEX_MASK);
+        }
+        Some(content)
+    }
+
     /// The live or reserved place that an id names.
     fn slot_mut(&mut self, id: u32) -> Option<&mut Slot<T>> {
         self.slots

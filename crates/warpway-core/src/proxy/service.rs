@@ -7,6 +7,7 @@ use super::ProxyError;
 use super::dispatch::{Dispatcher, Registries};
 use super::lane::Entry;
 use super::lanes::Lanes;
+use super::removals::Removal;
 use super::worker::{Proxy, ProxyConfig, StopReport};
 use crate::channel::{BasePortChannel, PortChannel};
 use crate::communicator::Communicator;
@@ -109,12 +110,16 @@ impl ProxyService {
         self.add_semaphore(&communicator.build_semaphore(connection, peer, tag)?.wait(deadline)?)
     }
 
-    /// Requests that name the semaphore are errors from now on; those taken up before are carried out.
+    /// Requests that name the semaphore are errors from now on; those pushed before are carried out. (Those of a device
+    /// only if they have been taken up: nobody can ask it what it has pushed.)
     ///
     /// # Errors
     /// `proxy.stale_id`.
     pub fn remove_semaphore(&self, id: SemaphoreId) -> Result<()> {
-        self.0.registries.semaphores.remove(id.bits())?;
+        let at = self.pushed();
+        if self.0.registries.semaphores.retire(id.bits())? {
+            self.remove(at, Removal::Semaphore(id.bits()));
+        }
         Ok(())
     }
 
@@ -147,14 +152,33 @@ impl ProxyService {
         Ok(self.0.registries.memories.fill(id.bits(), memory.clone())?)
     }
 
-    /// Requests that name the memory are errors from now on; those taken up before are carried out.
-    /// Releases a reserved id, too.
+    /// Requests that name the memory are errors from now on; those pushed before are carried out, as with
+    /// [`remove_semaphore`](Self::remove_semaphore). Releases a reserved id, too.
     ///
     /// # Errors
     /// `proxy.stale_id`.
     pub fn remove_memory(&self, id: MemoryId) -> Result<()> {
-        self.0.registries.memories.remove(id.bits())?;
+        let at = self.pushed();
+        if self.0.registries.memories.retire(id.bits())? {
+            self.remove(at, Removal::Memory(id.bits()));
+        }
         Ok(())
+    }
+
+    /// Requests pushed by host threads so far.
+    fn pushed(&self) -> u64 {
+        self.0.proxy.fifo().map_or(0, FifoHandle::head)
+    }
+
+    /// Removes what has been retired when `at` requests had been pushed.
+    fn remove(&self, at: u64, removal: Removal) {
+        let Inner { registries, proxy, .. } = &*self.0;
+        registries.removals.add(at, removal);
+        // After that: whichever of the two threads comes later sees what the other one has done.
+        match proxy.fifo() {
+            Ok(fifo) if fifo.tail() < at => proxy.bell().ring(),
+            _ => registries.expire(at),
+        }
     }
 
     /// The memory of an id.

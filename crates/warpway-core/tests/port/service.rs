@@ -154,6 +154,41 @@ fn n29_a_stale_semaphore_id_fails_the_service() {
     assert!(own.health.is_failed() && !communicator.health.is_failed());
 }
 
+/// A channel may go right after its last request.
+#[test]
+fn removals_queue_behind_requests() {
+    let waiter = waiter(2);
+    let link = Link::open(&waiter);
+    let service = ProxyService::new(ProxyServiceConfig::new(waiter.clone())).unwrap();
+    let source = local_memory(MIB);
+    let semaphore = service.add_semaphore(&link.semaphore).unwrap();
+    let destination = service.add_memory(&remote_memory(0x10_0000, MIB)).unwrap();
+    let source_id = service.add_memory(&source).unwrap();
+    let channel = service.port_channel(semaphore, destination, source_id).unwrap();
+    let channel = channel.with_timeout(LIMIT).device_handle();
+    // Nothing is taken up yet.
+    channel.put_with_signal(8, 8, 16).unwrap();
+    service.remove_semaphore(semaphore).unwrap();
+    service.remove_memory(destination).unwrap();
+    service.remove_memory(source_id).unwrap();
+    // For everybody but the request they are gone, and their places are not free.
+    assert_eq!(service.remove_semaphore(semaphore).unwrap_err().id(), "proxy.stale_id");
+    assert_eq!(service.remove_memory(destination).unwrap_err().id(), "proxy.stale_id");
+    assert_eq!(service.memory(destination).unwrap_err().id(), "proxy.stale_id");
+    assert_eq!(service.base_port_channel(semaphore).unwrap_err().id(), "proxy.stale_id");
+    let other = service.add_memory(&remote_memory(0x20_0000, MIB)).unwrap();
+    assert!(![destination.index(), source_id.index()].contains(&other.index()));
+    service.start_proxy().unwrap();
+    eventually("both parts", || link.wire.posted() == 2);
+    assert_eq!(link.wire.ops(), [write(0x10_0000, 8, source.original_address(), 16), SIGNAL]);
+    // Then the places are free, and a later request finds nothing.
+    let place = || service.add_memory(&source).unwrap();
+    eventually("a free place", || [destination.index(), source_id.index()].contains(&place().index()));
+    assert!(!waiter.health.is_failed());
+    assert_eq!(channel.flush().unwrap_err().id(), "proxy.stale_id");
+    assert_eq!(link.wire.posted(), 2);
+}
+
 #[test]
 fn a_range_outside_the_memory_fails_the_communicator() {
     let waiter = waiter(2);

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, OnceLock};
 
-use warpway_core::connection::{Connection, Span, Store};
+use warpway_core::connection::{Connection, ConnectionError, Span, Store};
 use warpway_core::memory::RegisteredMemory;
 use warpway_core::{Deadline, Error, Result};
 
@@ -71,6 +71,20 @@ impl FarCorner {
         let what = "ranks that tell each other of launches are connected";
         let connection =
             self.connection.get().ok_or(Error::Internal { place: "plan control memory", what })?;
-        connection.store_all(stores).map(drop)
+        unless_gone(connection.store_all(stores).map(drop))
+    }
+}
+
+/// What is told to a rank that is done with this executor, or has left: it need not know, and whoever waits for it is told
+/// by that wait.
+pub(super) fn unless_gone<T: Default>(result: Result<T>) -> Result<T> {
+    match result {
+        Err(Error::Connection(
+            error @ (ConnectionError::Closed { .. } | ConnectionError::Refused { .. }),
+        )) => {
+            tracing::debug!(%error, "a rank has not been told of a launch");
+            Ok(T::default())
+        }
+        result => result,
     }
 }

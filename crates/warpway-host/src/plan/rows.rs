@@ -16,6 +16,7 @@ use warpway_core::{Deadline, Result};
 use warpway_plan::{Plan, RankPlan, SizeRows};
 
 use super::executor::Shared;
+use super::far::unless_gone;
 use super::roles::Roles;
 use super::{NO_REGION, TAG};
 use crate::buffer::SharedBuffer;
@@ -141,14 +142,15 @@ impl RowMemory {
     ) -> Result<()> {
         // Those of the last launch have arrived long since: the users have worked with them.
         for (position, (connection, _)) in self.sent.drain(..).zip(&inboxes.there) {
-            connection.flush_to(position, deadline)?;
+            unless_gone(connection.flush_to(position, deadline))?;
         }
         let mut words = vec![sequence];
         words.extend(ids(plan).iter().map(|id| rows.extents.get(id).copied().unwrap_or(0)));
         words.extend(rows.input.iter().chain(&rows.output));
         self.buffer.write(0, &words)?;
         for (connection, inbox) in &inboxes.there {
-            self.sent.push(connection.write(inbox, 0, &self.memory, 0, 8 * words.len() as u64)?);
+            let sent = connection.write(inbox, 0, &self.memory, 0, 8 * words.len() as u64);
+            self.sent.push(unless_gone(sent)?);
         }
         Ok(())
     }
