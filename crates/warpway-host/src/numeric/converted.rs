@@ -34,7 +34,10 @@ impl Format for ConvertedFloat16 {
 
     #[inline(always)]
     fn decode_block<const N: usize>(bits: &[u16; N]) -> [f32; N] {
-        const { assert!(N.is_multiple_of(LANES)) };
+        const { assert!(N < LANES || N.is_multiple_of(LANES)) };
+        if N < LANES {
+            return bits.map(Float16::decode);
+        }
         let mut values = [0.0; N];
         for at in (0..N).step_by(LANES) {
             // SAFETY: both arrays have `LANES` elements from `at` on, since those divide a block. The
@@ -49,7 +52,10 @@ impl Format for ConvertedFloat16 {
 
     #[inline(always)]
     fn encode_block<const N: usize>(values: &[f32; N]) -> [u16; N] {
-        const { assert!(N.is_multiple_of(LANES)) };
+        const { assert!(N < LANES || N.is_multiple_of(LANES)) };
+        if N < LANES {
+            return values.map(Float16::encode);
+        }
         let mut bits = [0; N];
         for at in (0..N).step_by(LANES) {
             // SAFETY: as in `decode_block`.

@@ -121,7 +121,6 @@ unsafe fn baseline<O: Operator>(call: &Call<'_>, out: *mut u8, bytes: usize) {
 #[inline(always)]
 unsafe fn fold<O: Operator>(call: &Call<'_>, out: *mut u8, bytes: usize) {
     let size = size_of::<O::Bits>();
-    let Some((first, rest)) = call.sources.split_first() else { return };
     let bytes = bytes / size * size;
     let blocks = bytes - bytes % (BLOCK * size);
     for at in (0..blocks).step_by(BLOCK * size) {
@@ -129,32 +128,43 @@ unsafe fn fold<O: Operator>(call: &Call<'_>, out: *mut u8, bytes: usize) {
             call.sources.iter().for_each(|source| prefetch::<O::Bits>(source, call.offset + at + AHEAD));
         }
         // SAFETY: a whole block lies within `bytes`, both of `out` and of each source.
-        unsafe {
-            let from = call.offset + at;
-            let result = fold_block::<O, BLOCK>(first, rest, call.setting, |source| load(source, from));
-            out.add(at).cast::<[O::Bits; BLOCK]>().write_unaligned(result);
-        }
+        unsafe { fold_at::<O, BLOCK>(call, out, &mut { at }) }
     }
     let parts = bytes - bytes % (PART * size);
     for at in (blocks..parts).step_by(PART * size) {
         // SAFETY: a whole part lies within `bytes`, both of `out` and of each source.
-        unsafe {
-            let from = call.offset + at;
-            let result = fold_block::<O, PART>(first, rest, call.setting, |source| load(source, from));
-            out.add(at).cast::<[O::Bits; PART]>().write_unaligned(result);
-        }
+        unsafe { fold_at::<O, PART>(call, out, &mut { at }) }
     }
-    let tail = bytes - parts;
-    if tail > 0 {
-        // SAFETY: only the bytes that are left are read, and as many are written; they are fewer than a
-        // part has. The result is a local.
-        unsafe {
-            let from = call.offset + parts;
-            let result =
-                fold_block::<O, PART>(first, rest, call.setting, |source| load_part(source, from, tail));
-            std::ptr::copy_nonoverlapping(result.as_ptr().cast::<u8>(), out.add(parts), tail);
-        }
+    // Fewer than a part: its halves, so that nothing is read or written beyond, and no part takes a detour by memory.
+    let mut at = parts;
+    if bytes - at >= PART / 2 * size {
+        // SAFETY: so many bytes are left.
+        unsafe { fold_at::<O, { PART / 2 }>(call, out, &mut at) }
     }
+    if bytes - at >= PART / 4 * size {
+        // SAFETY: as above.
+        unsafe { fold_at::<O, { PART / 4 }>(call, out, &mut at) }
+    }
+    if bytes - at >= size {
+        // SAFETY: as above.
+        unsafe { fold_at::<O, 1>(call, out, &mut at) }
+    }
+}
+
+/// Folds `N` elements, `at` bytes into the tile, and moves on.
+///
+/// # Safety
+/// As [`Kernel`], for `N` elements from there on.
+#[inline(always)]
+unsafe fn fold_at<O: Operator, const N: usize>(call: &Call<'_>, out: *mut u8, at: &mut usize) {
+    let Some((first, rest)) = call.sources.split_first() else { return };
+    // SAFETY: the caller's word.
+    unsafe {
+        let from = call.offset + *at;
+        let result = fold_block::<O, N>(first, rest, call.setting, |source| load(source, from));
+        out.add(*at).cast::<[O::Bits; N]>().write_unaligned(result);
+    }
+    *at += N * size_of::<O::Bits>();
 }
 
 #[inline(always)]
@@ -180,23 +190,6 @@ fn fold_block<O: Operator, const N: usize>(
 unsafe fn load<T: Element, const N: usize>(source: &FoldSource, offset: usize) -> [T; N] {
     // SAFETY: mapped by the caller's word; any bytes are valid elements.
     unsafe { source.address.as_ptr().add(offset).cast::<[T; N]>().read_unaligned() }
-}
-
-/// # Safety
-/// `bytes` bytes must be mapped `offset` bytes into the source; they may not exceed a block of `N`.
-#[inline(always)]
-unsafe fn load_part<T: Element + Default, const N: usize>(
-    source: &FoldSource,
-    offset: usize,
-    bytes: usize,
-) -> [T; N] {
-    let mut block = [T::default(); N];
-    // SAFETY: mapped by the caller's word; the block has room; any bytes are valid elements.
-    unsafe {
-        let from = source.address.as_ptr().add(offset);
-        std::ptr::copy_nonoverlapping(from, block.as_mut_ptr().cast::<u8>(), bytes);
-    }
-    block
 }
 
 /// Has a block of a source fetched. Any address is allowed: a prefetch never faults.

@@ -1,5 +1,7 @@
 //! What one block does in a launch.
 
+use std::ops::Range;
+
 use warpway_core::Result;
 use warpway_core::channel::PortCopy;
 use warpway_core::execution::{ExecutionError, StepPlace};
@@ -11,7 +13,7 @@ use super::executor::lock;
 use super::launch_bases::Bases;
 use super::program::{BlockProgram, PortPut, Step};
 use super::setup::{BlockObjects, Channels};
-use super::transfer::{FoldRoom, Kernels, Mover, Slice};
+use super::transfer::{Kernels, Mover, Room, ShortRoom, Slice};
 use super::waiting::{Launched, Waiting};
 
 /// Rounds of a pipeline between two looks at the communicator's health.
@@ -30,8 +32,14 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs the program of one block to its end.
-    pub(super) fn block(&self, waiter: &Waiter, program: &BlockProgram) -> Result<()> {
+    /// Runs the program of one block to its end; `record` begins the record of it, behind what it sends first: the peers
+    /// wait for that, and it waits for nobody.
+    pub(super) fn block<T>(
+        &self,
+        waiter: &Waiter,
+        program: &BlockProgram,
+        record: impl FnOnce() -> T,
+    ) -> (T, Result<()>) {
         let waiting = Waiting { launched: self.launched, waiter, timeout: self.timeout };
         let mover = |room| Mover {
             bases: self.bases,
@@ -42,17 +50,34 @@ impl Run<'_> {
             block: program.block,
             room,
         };
+        if program.short_folds {
+            let mut room = ShortRoom::new();
+            return self.recorded(program, &mover(room.room()), record);
+        }
         if !program.folds {
-            return self.steps(program, &mut mover(&mut FoldRoom::default()));
+            return self.recorded(program, &mover(Room::NONE), record);
         }
         let mut room = lock(&program.room);
-        room.resize(program.packet_sources);
-        self.steps(program, &mut mover(&mut room))
+        self.recorded(program, &mover(room.fit(program.packet_sources)), record)
     }
 
-    fn steps(&self, program: &BlockProgram, mover: &mut Mover<'_>) -> Result<()> {
-        let mut at = 0;
-        while let Some(step) = program.steps.get(at) {
+    #[inline]
+    fn recorded<T>(
+        &self,
+        program: &BlockProgram,
+        mover: &Mover<'_>,
+        record: impl FnOnce() -> T,
+    ) -> (T, Result<()>) {
+        let first = self.steps(program, mover, 0..program.first_sends);
+        let recorded = record();
+        let result = first.and_then(|()| self.steps(program, mover, program.first_sends..program.steps.len()));
+        (recorded, result)
+    }
+
+    #[inline]
+    fn steps(&self, program: &BlockProgram, mover: &Mover<'_>, range: Range<usize>) -> Result<()> {
+        let mut at = range.start;
+        while let Some(step) = program.steps.get(at).filter(|_| at < range.end) {
             at += 1;
             let Step::Loop { iterations, slice, steps } = step else {
                 self.step(mover, step, Slice::ALL).map_err(|e| self.failed(program, at - 1, 0, e))?;
@@ -75,7 +100,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn step(&self, mover: &mut Mover<'_>, step: &Step, slice: Slice) -> Result<()> {
+    fn step(&self, mover: &Mover<'_>, step: &Step, slice: Slice) -> Result<()> {
         match step {
             Step::Move(transfer) => mover.run(transfer, slice),
             Step::Await(transfer) => mover.wait_for_packets(transfer, slice),

@@ -51,7 +51,7 @@ pub(super) fn compile(
         }
     }
     output.program.blocks.retain(|block| !block.steps.is_empty());
-    output.program.blocks.iter_mut().for_each(BlockProgram::join_wakes);
+    output.program.blocks.iter_mut().for_each(BlockProgram::finish);
     output.program.putting.sort_unstable();
     output.program.putting.dedup();
     Ok(output.program)

@@ -25,7 +25,6 @@ use super::rows::{RowMemory, digest};
 use super::scratch::{Division, Entered};
 use super::transfer::Kernels;
 use super::waiting::{Launched, Waiting};
-use crate::launcher::caught;
 use crate::numeric::FoldKernel;
 
 impl Prepared {
@@ -106,7 +105,7 @@ impl Prepared {
         };
         self.run_blocks(&run, program)?;
         if self.contract.repairs.flush_at_end || bases.leases_ids() {
-            self.flush(program).map_err(|error| launched.explained(error))?;
+            self.flush(program)?;
         }
         self.close(&waiting)?;
         let repeat = (self.can_repeat() && !all && !scratch.is_own()).then(|| {
@@ -134,13 +133,12 @@ impl Prepared {
             }
             return shared.launcher.launch(program.blocks.len() as u32, |block| {
                 let program = program.blocks.get(block.index() as usize);
-                program.map_or(Ok(()), |program| run.block(block.waiter(), program))
+                program.map_or(Ok(()), |program| run.block(block.waiter(), program, || ()).1)
             });
         };
         let waiter = shared.comm.waiter();
         let request = Request { operation: Operation::Launch, peer: None, object: 1, bytes: 0, offset: 0 };
-        let record = waiter.recorder.start(request);
-        let result = caught(shared.comm.rank(), (0, 1), || run.block(waiter, block));
+        let (record, result) = run.block(waiter, block, || waiter.recorder.start(request));
         match &result {
             Ok(()) => waiter.recorder.complete(record),
             Err(error) => waiter.recorder.fail(record, error),
@@ -209,8 +207,11 @@ impl Prepared {
             Ready::Compiled(compiled) => {
                 let layout = &compiled.layout;
                 // Without any bytes pipelines have no rounds; with some they have as many on all ranks.
-                let (ragged, nothing) = (layout.block_bytes().is_some(), layout.chunk_bytes() == 0);
-                (layout.scratch_chunk_bytes(), ragged || nothing, nothing || (ragged && packets))
+                let nothing = layout.chunk_bytes() == 0;
+                let ragged = layout.block_bytes().is_some();
+                // Of a chunk that is shorter than others a share or a slice may be empty.
+                let gaps = ragged && (self.divides_chunks || layout.has_empty_chunks());
+                (layout.scratch_chunk_bytes(), gaps || nothing, nothing || (gaps && packets))
             }
             Ready::Rows(..) => {
                 (self.geometry.scratch_chunk().unwrap_or(0), true, packets || self.has_pipelines)
@@ -315,10 +316,7 @@ fn started(waiting: &Waiting<'_>, peer: u32) -> Result<LaunchRecord> {
         || match control.peer(peer, sequence) {
             Peer::Behind(started) => Err(started),
             Peer::Here(words) => Ok(Ok(words)),
-            Peer::Apart => {
-                launched.control.settle();
-                Ok(Err(Error::from(launched.apart(peer))))
-            }
+            Peer::Apart => Ok(Err(Error::from(launched.apart(peer)))),
             Peer::Gone => {
                 let what = "a rank that is waited for does not run ahead";
                 Ok(Err(Error::Internal { place: "plan handshake", what }))
@@ -326,7 +324,6 @@ fn started(waiting: &Waiting<'_>, peer: u32) -> Result<LaunchRecord> {
         },
     )??;
     if let Some(difference) = launched.compare(peer, &words) {
-        control.settle();
         return Err(difference.into());
     }
     let what = "all ranks write records alike";

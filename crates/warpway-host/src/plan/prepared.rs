@@ -41,6 +41,8 @@ pub(super) struct Prepared {
     pub(super) reduce_op: Option<ReduceOp>,
     pub(super) root: Option<u32>,
     pub(super) has_pipelines: bool,
+    /// Blocks or pipelines take parts of chunks.
+    pub(super) divides_chunks: bool,
     /// Some operation of this rank writes to its own input.
     pub(super) writes_input: bool,
     pub(super) scratch: Mutex<Scratch>,
@@ -96,6 +98,7 @@ impl PreparedPlan {
             reduce_op: first_fold(&plan),
             root: root(&plan),
             has_pipelines,
+            divides_chunks: has_pipelines || plan.operations().any(|(_, _, operation)| is_shared(operation)),
             writes_input: writes_input(&plan, shared.comm.rank()),
             roles,
             inboxes,
@@ -187,6 +190,11 @@ impl std::fmt::Debug for PreparedPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PreparedPlan").field("plan", &self.0.plan.name).finish_non_exhaustive()
     }
+}
+
+/// Done by a group of blocks, each with its share of the chunks.
+fn is_shared(operation: &Operation) -> bool {
+    matches!(&operation.action, Action::Data(data) if data.group.is_some())
 }
 
 fn writes_input(plan: &Plan, rank: u32) -> bool {

@@ -9,9 +9,9 @@ use warpway_core::execution::StepPlace;
 use warpway_core::memory::Access;
 use warpway_plan::{BufferKind, Form, Piece, ReduceOp};
 
-use super::transfer::FoldRoom;
+use super::transfer::{FoldRoom, SHORT_SOURCES};
 
-/// Bytes of data of a short send.
+/// Bytes of data of a short send, or fold.
 const SHORT: u64 = 4 << 10;
 
 /// See the module's page.
@@ -57,11 +57,15 @@ pub(super) struct BlockProgram {
     pub(super) places: Vec<StepPlace>,
     /// Whom the sends wake that it begins with.
     pub(super) first_wakes: Vec<u32>,
+    /// Steps that it begins with and that wait for nobody: short sends.
+    pub(super) first_sends: usize,
     /// Some step folds.
     pub(super) folds: bool,
+    /// It folds, and all folds find room in a [`ShortRoom`](super::transfer::ShortRoom).
+    pub(super) short_folds: bool,
     /// The most packet sources of one fold.
     pub(super) packet_sources: usize,
-    /// Of folds, kept between launches; taken by the one thread that runs the block.
+    /// Of longer folds, kept between launches; taken by the one thread that runs the block.
     pub(super) room: Mutex<FoldRoom>,
 }
 
@@ -154,6 +158,16 @@ impl Transfer {
 }
 
 impl Step {
+    /// Bytes of the longest piece of a fold.
+    fn fold_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Move(Transfer { kind: TransferKind::Fold { .. }, pieces, .. }) => {
+                pieces.iter().map(|piece| piece.bytes).max()
+            }
+            _ => None,
+        }
+    }
+
     /// A send that wakes somebody.
     fn short_send(&mut self) -> Option<&mut Transfer> {
         match self {
@@ -164,8 +178,18 @@ impl Step {
 }
 
 impl BlockProgram {
+    /// When all steps are there.
+    pub(super) fn finish(&mut self) {
+        self.join_wakes();
+        let sends = |step: &&Step| matches!(step, Step::Move(transfer) if transfer.is_send());
+        self.first_sends = self.steps.iter().take_while(sends).count();
+        let longest = self.steps.iter().filter_map(Step::fold_bytes).max();
+        let short = longest.is_some_and(|bytes| bytes <= SHORT);
+        self.short_folds = short && self.packet_sources <= SHORT_SOURCES;
+    }
+
     /// Has sends that follow each other wake their readers at the end, all with one fence.
-    pub(super) fn join_wakes(&mut self) {
+    fn join_wakes(&mut self) {
         let mut at = 0;
         while at + 1 < self.steps.len() {
             if let Step::Loop { steps, .. } = self.steps[at] {

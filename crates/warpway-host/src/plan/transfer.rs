@@ -1,8 +1,10 @@
 //! Moves bytes: copies, packets, folds. The one file of plans with raw pointers to data.
 
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use warpway_core::Result;
+use warpway_core::{Error, Result};
 use warpway_core::trace::Operation;
 use warpway_core::wait::WaitSite;
 use warpway_plan::{Form, Piece, ReduceOp};
@@ -15,6 +17,11 @@ use crate::copy::{copy, overlap, read, write};
 use crate::numeric::{FoldKernel, FoldSource, Tile};
 use crate::packet::{Ll8, Ll16, Packet, pack_groups, unpack_groups};
 
+/// Bytes that a short fold has at most, and packet sources.
+pub(super) const SHORT_FOLD: u64 = 512;
+pub(super) const SHORT_SOURCES: usize = 7;
+/// Sources whose places are at hand; those of wider folds are allocated.
+const FEW_SOURCES: usize = 16;
 /// Tests for a packet without a pause, before the wait that counts them.
 const TESTS: u32 = 128;
 
@@ -40,27 +47,59 @@ pub(super) struct Mover<'a> {
     pub(super) flag: u32,
     /// Number of the block, for errors.
     pub(super) block: u32,
-    pub(super) room: &'a mut FoldRoom,
+    pub(super) room: Room<'a>,
 }
 
-/// What the folds of a block work in.
+/// What longer folds of a block work in, kept between launches.
 #[derive(Debug, Default)]
-pub(super) struct FoldRoom {
-    /// One for the result, and one per packet source of the widest fold.
-    tiles: Vec<Tile>,
-    /// Empty between folds.
-    sources: Vec<FoldSource>,
-}
-
-// SAFETY: the addresses in `sources` are gone when a fold has ended.
-unsafe impl Send for FoldRoom {}
+pub(super) struct FoldRoom(Vec<Tile>);
 
 impl FoldRoom {
     /// For folds of so many packet sources.
-    pub(super) fn resize(&mut self, packet_sources: usize) {
-        self.tiles.resize_with(packet_sources + 1, || Tile::EMPTY);
+    pub(super) fn fit(&mut self, packet_sources: usize) -> Room<'_> {
+        self.0.resize_with(packet_sources + 1, || Tile::EMPTY);
+        let first = NonNull::from(&mut self.0[..]).cast();
+        Room { first, tile_bytes: FoldKernel::TILE as u64, tiles: self.0.len(), _owner: PhantomData }
     }
 }
+
+/// What short folds work in: nobody has to take it.
+pub(super) struct ShortRoom([MaybeUninit<[u8; SHORT_FOLD as usize]>; SHORT_SOURCES + 1]);
+
+impl ShortRoom {
+    pub(super) fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; SHORT_SOURCES + 1])
+    }
+
+    pub(super) fn room(&mut self) -> Room<'_> {
+        let first = NonNull::from(&mut self.0).cast();
+        Room { first, tile_bytes: SHORT_FOLD, tiles: self.0.len(), _owner: PhantomData }
+    }
+}
+
+/// Tiles of one block: one for the result of a fold, and one per packet source.
+#[derive(Clone, Copy)]
+pub(super) struct Room<'a> {
+    first: NonNull<u8>,
+    tile_bytes: u64,
+    tiles: usize,
+    _owner: PhantomData<&'a mut [u8]>,
+}
+
+impl Room<'_> {
+    /// Of blocks that do not fold.
+    pub(super) const NONE: Self =
+        Self { first: NonNull::dangling(), tile_bytes: SHORT_FOLD, tiles: 0, _owner: PhantomData };
+
+    fn tiles(&self) -> impl Iterator<Item = NonNull<u8>> {
+        let (first, bytes) = (self.first, self.tile_bytes as usize);
+        // SAFETY: the room has so many tiles, one behind the other.
+        (0..self.tiles).map(move |number| unsafe { first.add(number * bytes) })
+    }
+}
+
+/// The compiler has counted.
+const NO_TILE: Error = Error::Internal { place: "plan fold", what: "a fold has a tile per packet source" };
 
 /// The loops of a launch's data type, by operator.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +135,7 @@ struct Stretch<'a> {
 
 impl Mover<'_> {
     /// Does the part of a transfer that falls into a slice.
-    pub(super) fn run(&mut self, transfer: &Transfer, slice: Slice) -> Result<()> {
+    pub(super) fn run(&self, transfer: &Transfer, slice: Slice) -> Result<()> {
         match self.kernels.payload {
             4 => self.run_with::<Ll8>(transfer, slice),
             _ => self.run_with::<Ll16>(transfer, slice),
@@ -104,7 +143,7 @@ impl Mover<'_> {
     }
 
     /// Waits for the packets of a transfer's source and moves nothing.
-    pub(super) fn wait_for_packets(&mut self, transfer: &Transfer, slice: Slice) -> Result<()> {
+    pub(super) fn wait_for_packets(&self, transfer: &Transfer, slice: Slice) -> Result<()> {
         let (Some(source), width) = (transfer.sources.first(), transfer.width()) else { return Ok(()) };
         for (piece, offsets) in transfer.pieces.iter().zip(transfer.offsets.chunks_exact(width)) {
             let Some((skipped, piece)) = piece.slice(slice.start, slice.bytes) else { continue };
@@ -118,7 +157,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    fn run_with<P: Packet>(&mut self, transfer: &Transfer, slice: Slice) -> Result<()> {
+    fn run_with<P: Packet>(&self, transfer: &Transfer, slice: Slice) -> Result<()> {
         let width = transfer.width();
         for (piece, offsets) in transfer.pieces.iter().zip(transfer.offsets.chunks_exact(width)) {
             let Some((skipped, piece)) = piece.slice(slice.start, slice.bytes) else { continue };
@@ -176,40 +215,38 @@ impl Mover<'_> {
         Ok(())
     }
 
-    fn fold<P: Packet>(&mut self, stretch: &Stretch<'_>, op: ReduceOp, last: bool) -> Result<()> {
-        let FoldRoom { mut tiles, mut sources } = std::mem::take(self.room);
-        let result = self.fold_tiles::<P>(stretch, op, last, &mut tiles, &mut sources);
-        sources.clear();
-        *self.room = FoldRoom { tiles, sources };
-        result
+    fn fold<P: Packet>(&self, stretch: &Stretch<'_>, op: ReduceOp, last: bool) -> Result<()> {
+        let nowhere = FoldSource { address: NonNull::dangling(), input: false };
+        let number = stretch.transfer.sources.len();
+        if number <= FEW_SOURCES {
+            return self.fold_tiles::<P>(stretch, (op, last), &mut [nowhere; FEW_SOURCES][..number]);
+        }
+        self.fold_tiles::<P>(stretch, (op, last), &mut vec![nowhere; number])
     }
 
+    /// `sources` has a place for each of the transfer's.
     fn fold_tiles<P: Packet>(
         &self,
         stretch: &Stretch<'_>,
-        op: ReduceOp,
-        last: bool,
-        tiles: &mut [Tile],
-        sources: &mut Vec<FoldSource>,
+        (op, last): (ReduceOp, bool),
+        sources: &mut [FoldSource],
     ) -> Result<()> {
         let Piece { bytes, cover, .. } = stretch.piece;
         let kernel = self.kernels.of(op);
-        let Some((result, payloads)) = tiles.split_first_mut() else { return Ok(()) };
         let direct = stretch.direct(self.bases);
         let mut done = 0;
         while done < bytes {
-            let part = (bytes - done).min(FoldKernel::TILE as u64);
-            sources.clear();
-            let mut payloads = payloads.iter_mut();
-            for (number, source) in stretch.transfer.sources.iter().enumerate() {
+            let part = (bytes - done).min(self.room.tile_bytes);
+            let mut tiles = self.room.tiles();
+            let result = tiles.next().ok_or(NO_TILE)?;
+            for (number, (source, entering)) in stretch.transfer.sources.iter().zip(&mut *sources).enumerate() {
                 let from = stretch.address(self.bases, *source, number);
                 let address = match source.form {
                     // SAFETY: `done` is below `bytes`, for which the address is mapped.
                     Form::Raw => unsafe { from.add(done as usize) },
                     Form::Packets => {
                         // One per packet source, as the compiler has counted.
-                        let Some(tile) = payloads.next() else { continue };
-                        let tile = NonNull::from(&mut tile.0).cast::<u8>();
+                        let tile = tiles.next().ok_or(NO_TILE)?;
                         // SAFETY: as above; packets take twice the bytes of their data.
                         let packets = unsafe { from.add(2 * done as usize) };
                         // A tile holds `part` bytes and is this block's own.
@@ -217,12 +254,12 @@ impl Mover<'_> {
                         tile
                     }
                 };
-                sources.push(FoldSource { address, input: source.input });
+                *entering = FoldSource { address, input: source.input };
             }
             let out = match direct {
                 // SAFETY: `done` is below `bytes`, for which the address is mapped.
                 Some(first) => unsafe { first.add(done as usize) },
-                None => NonNull::from(&mut result.0).cast(),
+                None => result,
             };
             // SAFETY: sources and `out` are mapped for `part` bytes (above). `out` is a tile of this block that is no
             // source, or lies as `Stretch::direct` promises.

@@ -118,6 +118,18 @@ impl MessageLayout {
         }
     }
 
+    /// True if some chunk of a message that does not divide evenly has no data, the same on all ranks. Chunks of sized
+    /// plans are empty as their tables say.
+    pub fn has_empty_chunks(&self) -> bool {
+        match self.grid {
+            Grid::Even => self.chunk_bytes == 0,
+            Grid::Ragged { period, block } => {
+                period.saturating_sub(1).saturating_mul(self.chunk_bytes) >= block
+            }
+            Grid::Sized(_) => true,
+        }
+    }
+
     /// Bytes that splitting never cuts: the plan's alignment, at least an element and, in plans with packets,
     /// a payload.
     pub fn unit(&self) -> u64 {

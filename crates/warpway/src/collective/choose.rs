@@ -1,6 +1,7 @@
 //! From a call to a plan that is set up: chosen, proven and prepared at first use, kept per communicator.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use warpway_collectives::{
@@ -31,7 +32,7 @@ pub(crate) struct Collectives {
     /// Whether the settings have been compared with the other ranks.
     compared: OnceLock<()>,
     selector: Mutex<Selector>,
-    kept: Mutex<Vec<Arc<Kept>>>,
+    kept: KeptPlans,
     /// What has been set up: calls with different types and sizes may share a plan.
     prepared: Mutex<Vec<(Origin, PreparedPlan)>>,
 }
@@ -55,9 +56,21 @@ impl PartialEq for Origin {
     }
 }
 
+/// What earlier calls have taken, found again without a lock: short calls would notice one.
+#[derive(Debug, Default)]
+struct KeptPlans {
+    /// Those of earlier generations stay, and serve nobody.
+    all: boxcar::Vec<Kept>,
+    /// The last one found: mostly the next one, too.
+    recent: AtomicUsize,
+    /// Raised when calls may take something else from now on.
+    generation: AtomicU64,
+}
+
 /// A plan that is set up, and the calls that take it.
 #[derive(Debug)]
 struct Kept {
+    generation: u64,
     key: Key,
     min_bytes: u64,
     max_bytes: u64,
@@ -112,7 +125,7 @@ impl Collectives {
         let Surroundings { world, room, cores } = surroundings(comm);
         let (selector, settings) = Settings::read(comm.config(), cores)?;
         let compared = OnceLock::new();
-        let (selector, kept, prepared) = (Mutex::new(selector), Mutex::default(), Mutex::default());
+        let (selector, kept, prepared) = (Mutex::new(selector), KeptPlans::default(), Mutex::default());
         Ok(Self { place, world, room, settings, compared, selector, kept, prepared })
     }
 
@@ -120,7 +133,7 @@ impl Collectives {
     pub(crate) fn run(&self, comm: &Communicator, call: &Call<'_>) -> Result<()> {
         let message = Message::of(call, self.place)?;
         let key = Key::of(call, message.in_place);
-        let kept = match self.find(&key, call, message.bytes) {
+        let kept = match self.kept.find(&key, call, message.bytes) {
             Some(kept) => kept,
             None => self.set_up(comm, key, call, &message)?,
         };
@@ -148,18 +161,8 @@ impl Collectives {
         let plan = Registered::new(plan, registration)
             .map_err(|error| ExecutionError::Refused { plan: name, why: error.why })?;
         lock(&self.selector).register(Arc::new(plan));
-        // Calls that took something else may take it now.
-        lock(&self.kept).clear();
+        self.kept.forget_all();
         Ok(())
-    }
-
-    fn find(&self, key: &Key, call: &Call<'_>, bytes: Option<u64>) -> Option<Arc<Kept>> {
-        let mut all = lock(&self.kept);
-        let at = all.iter().position(|kept| kept.serves(key, call, bytes))?;
-        if at > 0 {
-            all[..=at].rotate_right(1);
-        }
-        all.first().cloned()
     }
 
     /// Collective: all ranks come here in the same call.
@@ -169,7 +172,9 @@ impl Collectives {
         key: Key,
         call: &Call<'_>,
         message: &Message<'_>,
-    ) -> Result<Arc<Kept>> {
+    ) -> Result<&Kept> {
+        // Before the choice: it may be outdated as soon as it is made.
+        let generation = self.kept.generation();
         let request = self.request(call, message);
         let choice = lock(&self.selector).choose(&request).map_err(|why| self.no_choice(call, &why))?;
         let Choice { taken, blocks, min_bytes, max_bytes, reason, passed_over } = choice;
@@ -183,9 +188,9 @@ impl Collectives {
         };
         let plan = self.prepare(comm, call, origin)?;
         let algorithm = call.algorithm.map(Box::from);
-        let kept = Arc::new(Kept { key, min_bytes, max_bytes, algorithm, plan });
-        lock(&self.kept).insert(0, Arc::clone(&kept));
-        Ok(kept)
+        let what = "what was kept is there";
+        let kept = self.kept.keep(Kept { generation, key, min_bytes, max_bytes, algorithm, plan });
+        kept.ok_or(Error::Internal { place: "collective", what })
     }
 
     /// The plan, set up now or earlier.
@@ -236,6 +241,41 @@ impl Collectives {
     fn refused(&self, call: &Call<'_>, why: String) -> Error {
         let (rank, function) = (self.place.rank, call.function.name());
         CollectiveError::NoAlgorithm { rank, function, why }.into()
+    }
+}
+
+impl KeptPlans {
+    #[inline]
+    fn find(&self, key: &Key, call: &Call<'_>, bytes: Option<u64>) -> Option<&Kept> {
+        let generation = self.generation();
+        let serves = |kept: &Kept| kept.generation == generation && kept.serves(key, call, bytes);
+        // Relaxed: a hint only.
+        match self.all.get(self.recent.load(Ordering::Relaxed)) {
+            Some(kept) if serves(kept) => Some(kept),
+            _ => self.search(serves),
+        }
+    }
+
+    fn search(&self, serves: impl Fn(&Kept) -> bool) -> Option<&Kept> {
+        let (at, kept) = self.all.iter().find(|(_, kept)| serves(kept))?;
+        self.recent.store(at, Ordering::Relaxed);
+        Some(kept)
+    }
+
+    fn keep(&self, kept: Kept) -> Option<&Kept> {
+        let at = self.all.push(kept);
+        self.recent.store(at, Ordering::Relaxed);
+        self.all.get(at)
+    }
+
+    /// Acquire: what was registered before is seen.
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Calls that took something else may take something new now.
+    fn forget_all(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
     }
 }
 
