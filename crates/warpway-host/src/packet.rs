@@ -1,7 +1,7 @@
 //! Packets: data that carries its own flag, so that one store both brings and announces it.
 //!
 //! Correctness rests on the atomicity of aligned 8-byte stores only, each of which holds four bytes of data
-//! and the flag. A packet orders nothing but itself, hence every access here is relaxed.
+//! and the flag. A packet orders nothing but itself.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,6 +9,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use warpway_core::memory::Element;
 
 use crate::copy::{copy, read, write};
+
+/// What the words of packets carry besides data.
+///
+/// The first flag is what makes a word new: it never comes back while older words may be there. The second one may say
+/// anything else that both sides must know alike; whoever sends packets of 8 bytes of them has it equal to the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(hidden)]
+pub struct Flags {
+    /// Of words with an even number.
+    pub(crate) first: u32,
+    /// Of the others.
+    pub(crate) second: u32,
+}
+
+impl Flags {
+    pub(crate) fn same(flag: u32) -> Self {
+        Self { first: flag, second: flag }
+    }
+}
 
 /// A packet format: [`Ll16`] or [`Ll8`].
 pub trait Packet: sealed::Sealed + Send + Sync + 'static {
@@ -22,14 +41,14 @@ pub trait Packet: sealed::Sealed + Send + Sync + 'static {
     /// # Safety
     /// The packet must be mapped and aligned.
     #[doc(hidden)]
-    unsafe fn store(packet: NonNull<u8>, data: Self::Payload, flag: u32);
+    unsafe fn store(packet: NonNull<u8>, data: Self::Payload, flags: Flags);
 
-    /// The payload if it carries `flag`, else a flag that was seen instead.
+    /// The payload if it carries the flags, else a flag that was seen instead.
     ///
     /// # Safety
     /// As `store`.
     #[doc(hidden)]
-    unsafe fn load(packet: NonNull<u8>, flag: u32) -> Result<Self::Payload, u32>;
+    unsafe fn load(packet: NonNull<u8>, flags: Flags) -> Result<Self::Payload, u32>;
 }
 
 mod sealed {
@@ -51,21 +70,21 @@ impl Packet for Ll16 {
     const BYTES: u64 = 16;
 
     #[inline]
-    unsafe fn store(packet: NonNull<u8>, data: u64, flag: u32) {
+    unsafe fn store(packet: NonNull<u8>, data: u64, flags: Flags) {
         // SAFETY: the caller's word covers both halves.
         unsafe {
-            half(packet, 0).store(join(data as u32, flag), Ordering::Relaxed);
-            half(packet, 1).store(join((data >> 32) as u32, flag), Ordering::Relaxed);
+            half(packet, 1).store(join((data >> 32) as u32, flags.second), Ordering::Relaxed);
+            // Release: whoever sees that this half is new finds the other one new; its flag alone may not tell.
+            half(packet, 0).store(join(data as u32, flags.first), Ordering::Release);
         }
     }
 
     #[inline]
-    unsafe fn load(packet: NonNull<u8>, flag: u32) -> Result<u64, u32> {
-        // SAFETY: the caller's word covers both halves. The second one comes first: it is written last,
-        // so a packet under way is usually found incomplete by one load.
-        let high = split(unsafe { half(packet, 1) }.load(Ordering::Relaxed), flag)?;
+    unsafe fn load(packet: NonNull<u8>, flags: Flags) -> Result<u64, u32> {
+        // SAFETY: the caller's word covers both halves. Acquire: pairs with the store of this half, which comes last.
+        let low = split(unsafe { half(packet, 0) }.load(Ordering::Acquire), flags.first)?;
         // SAFETY: as above.
-        let low = split(unsafe { half(packet, 0) }.load(Ordering::Relaxed), flag)?;
+        let high = split(unsafe { half(packet, 1) }.load(Ordering::Relaxed), flags.second)?;
         Ok(u64::from(high) << 32 | u64::from(low))
     }
 }
@@ -75,15 +94,15 @@ impl Packet for Ll8 {
     const BYTES: u64 = 8;
 
     #[inline]
-    unsafe fn store(packet: NonNull<u8>, data: u32, flag: u32) {
+    unsafe fn store(packet: NonNull<u8>, data: u32, flags: Flags) {
         // SAFETY: the caller's word.
-        unsafe { half(packet, 0) }.store(join(data, flag), Ordering::Relaxed);
+        unsafe { half(packet, 0) }.store(join(data, flags.first), Ordering::Relaxed);
     }
 
     #[inline]
-    unsafe fn load(packet: NonNull<u8>, flag: u32) -> Result<u32, u32> {
+    unsafe fn load(packet: NonNull<u8>, flags: Flags) -> Result<u32, u32> {
         // SAFETY: the caller's word.
-        split(unsafe { half(packet, 0) }.load(Ordering::Relaxed), flag)
+        split(unsafe { half(packet, 0) }.load(Ordering::Relaxed), flags.first)
     }
 }
 
@@ -114,32 +133,32 @@ const GROUP: u64 = 32;
 /// # Safety
 /// The data must be mapped for `bytes` bytes, the packets for twice as many. They must not overlap.
 #[inline]
-pub(crate) unsafe fn pack_groups(packets: NonNull<u8>, data: NonNull<u8>, bytes: u64, flag: u32) -> u64 {
+pub(crate) unsafe fn pack_groups(packets: NonNull<u8>, data: NonNull<u8>, bytes: u64, flags: Flags) -> u64 {
     if bytes < GROUP || !wide::is_possible(packets) {
         return 0;
     }
     let whole = bytes - bytes % GROUP;
     for at in (0..whole as usize).step_by(GROUP as usize) {
         // SAFETY: the group lies within the caller's ranges.
-        unsafe { wide::store(packets.add(2 * at), data.add(at), flag) };
+        unsafe { wide::store(packets.add(2 * at), data.add(at), flags) };
     }
     whole
 }
 
-/// Reads packets that carry the flag, group by group, up to the first group with one that does not; how many bytes of
+/// Reads packets that carry the flags, group by group, up to the first group with one that does not; how many bytes of
 /// data that were.
 ///
 /// # Safety
 /// As [`pack_groups`].
 #[inline]
-pub(crate) unsafe fn unpack_groups(packets: NonNull<u8>, data: NonNull<u8>, bytes: u64, flag: u32) -> u64 {
+pub(crate) unsafe fn unpack_groups(packets: NonNull<u8>, data: NonNull<u8>, bytes: u64, flags: Flags) -> u64 {
     if bytes < GROUP || !wide::is_possible(packets) {
         return 0;
     }
     let mut at = 0;
     while at + GROUP <= bytes {
         // SAFETY: the group lies within the caller's ranges.
-        let here = unsafe { wide::load(packets.add(2 * at as usize), data.add(at as usize), flag) };
+        let here = unsafe { wide::load(packets.add(2 * at as usize), data.add(at as usize), flags) };
         if !here {
             break;
         }
@@ -156,10 +175,12 @@ mod wide {
     use std::arch::asm;
     use std::arch::x86_64::{
         __m128i, _mm_and_si128, _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_loadu_si128,
-        _mm_movemask_ps, _mm_set1_epi32, _mm_shuffle_ps, _mm_storeu_si128, _mm_unpackhi_epi32,
+        _mm_movemask_ps, _mm_setr_epi32, _mm_shuffle_ps, _mm_storeu_si128, _mm_unpackhi_epi32,
         _mm_unpacklo_epi32,
     };
     use std::ptr::NonNull;
+
+    use super::Flags;
 
     #[inline]
     pub(super) fn is_possible(packets: NonNull<u8>) -> bool {
@@ -169,10 +190,11 @@ mod wide {
     /// # Safety
     /// 32 bytes of data and 64 of packets must be mapped, these at a multiple of 16, by a processor with AVX.
     #[inline]
-    pub(super) unsafe fn store(packets: NonNull<u8>, data: NonNull<u8>, flag: u32) {
+    pub(super) unsafe fn store(packets: NonNull<u8>, data: NonNull<u8>, flags: Flags) {
         // SAFETY: the caller's word; the shuffles are part of the baseline.
         unsafe {
-            let flags = _mm_set1_epi32(flag as i32);
+            let (first, second) = (flags.first as i32, flags.second as i32);
+            let flags = _mm_setr_epi32(first, second, first, second);
             let from = data.cast::<__m128i>().as_ptr();
             let (low, high) = (_mm_loadu_si128(from), _mm_loadu_si128(from.add(1)));
             asm!(
@@ -190,12 +212,12 @@ mod wide {
         }
     }
 
-    /// True if all eight words carry the flag; else nothing is stored.
+    /// True if all eight words carry their flags; else nothing is stored.
     ///
     /// # Safety
     /// As `store`.
     #[inline]
-    pub(super) unsafe fn load(packets: NonNull<u8>, data: NonNull<u8>, flag: u32) -> bool {
+    pub(super) unsafe fn load(packets: NonNull<u8>, data: NonNull<u8>, flags: Flags) -> bool {
         let (a, b, c, d): (__m128i, __m128i, __m128i, __m128i);
         // SAFETY: the caller's word. The last words come first: they are written last, so a group under way is mostly
         // found incomplete.
@@ -215,7 +237,7 @@ mod wide {
         }
         // SAFETY: the shuffles are part of the baseline; 32 bytes of data are mapped by the caller's word.
         unsafe {
-            let flags = _mm_set1_epi32(flag as i32);
+            let flags = _mm_setr_epi32(0, flags.first as i32, 0, flags.second as i32);
             let fits = |words| _mm_cmpeq_epi32(words, flags);
             let all = _mm_and_si128(_mm_and_si128(fits(a), fits(b)), _mm_and_si128(fits(c), fits(d)));
             // Of each word the upper half is the flag.
@@ -240,17 +262,19 @@ mod wide {
 mod wide {
     use std::ptr::NonNull;
 
+    use super::Flags;
+
     pub(super) fn is_possible(_: NonNull<u8>) -> bool {
         false
     }
 
     /// # Safety
     /// None: it does nothing, and nobody calls it.
-    pub(super) unsafe fn store(_: NonNull<u8>, _: NonNull<u8>, _: u32) {}
+    pub(super) unsafe fn store(_: NonNull<u8>, _: NonNull<u8>, _: Flags) {}
 
     /// # Safety
     /// As `store`.
-    pub(super) unsafe fn load(_: NonNull<u8>, _: NonNull<u8>, _: u32) -> bool {
+    pub(super) unsafe fn load(_: NonNull<u8>, _: NonNull<u8>, _: Flags) -> bool {
         false
     }
 }
@@ -259,15 +283,15 @@ mod wide {
 ///
 /// # Safety
 /// The data must be mapped, and so must the packets that hold it, aligned to their size. They must not overlap.
-pub(crate) unsafe fn pack<P: Packet>(packets: NonNull<u8>, data: NonNull<u8>, bytes: u64, flag: u32) {
+pub(crate) unsafe fn pack<P: Packet>(packets: NonNull<u8>, data: NonNull<u8>, bytes: u64, flags: Flags) {
     let whole = bytes / P::PAYLOAD;
     // SAFETY: the caller's word.
-    let done = unsafe { pack_groups(packets, data, bytes, flag) } / P::PAYLOAD;
+    let done = unsafe { pack_groups(packets, data, bytes, flags) } / P::PAYLOAD;
     for i in done..whole {
         // SAFETY: packet and payload `i` are mapped by the caller's word.
         unsafe {
             let payload: P::Payload = read(data.add((i * P::PAYLOAD) as usize));
-            P::store(packets.add((i * P::BYTES) as usize), payload, flag);
+            P::store(packets.add((i * P::BYTES) as usize), payload, flags);
         }
     }
     let tail = bytes - whole * P::PAYLOAD;
@@ -276,7 +300,7 @@ pub(crate) unsafe fn pack<P: Packet>(packets: NonNull<u8>, data: NonNull<u8>, by
         // SAFETY: as above; only the `tail` valid bytes are read, fewer than a payload has.
         unsafe {
             copy(NonNull::from(&mut payload).cast(), data.add((whole * P::PAYLOAD) as usize), tail);
-            P::store(packets.add((whole * P::BYTES) as usize), payload, flag);
+            P::store(packets.add((whole * P::BYTES) as usize), payload, flags);
         }
     }
 }
@@ -286,10 +310,10 @@ pub(crate) unsafe fn pack<P: Packet>(packets: NonNull<u8>, data: NonNull<u8>, by
 /// # Safety
 /// `count` packets must be mapped and aligned to their size.
 #[allow(dead_code, reason = "the plan executor fills chunks up")]
-pub(crate) unsafe fn pack_zeros<P: Packet>(packets: NonNull<u8>, count: u64, flag: u32) {
+pub(crate) unsafe fn pack_zeros<P: Packet>(packets: NonNull<u8>, count: u64, flags: Flags) {
     for i in 0..count {
         // SAFETY: packet `i` is mapped by the caller's word.
-        unsafe { P::store(packets.add((i * P::BYTES) as usize), P::Payload::default(), flag) };
+        unsafe { P::store(packets.add((i * P::BYTES) as usize), P::Payload::default(), flags) };
     }
 }
 
@@ -312,7 +336,7 @@ pub(crate) unsafe fn unpack<P: Packet>(
     data: NonNull<u8>,
     bytes: u64,
     first: u64,
-    flag: u32,
+    flags: Flags,
 ) -> Result<(), Unwritten> {
     let mut first = first;
     let start = first * P::PAYLOAD;
@@ -320,7 +344,7 @@ pub(crate) unsafe fn unpack<P: Packet>(
         // SAFETY: packet `first` and its successors are mapped by the caller's word.
         let done = unsafe {
             let (packets, data) = (packets.add((first * P::BYTES) as usize), data.add(start as usize));
-            unpack_groups(packets, data, bytes - start, flag)
+            unpack_groups(packets, data, bytes - start, flags)
         };
         first += done / P::PAYLOAD;
     }
@@ -330,7 +354,7 @@ pub(crate) unsafe fn unpack<P: Packet>(
         // and at most `bytes - offset` bytes are written.
         unsafe {
             let packet = packets.add((index * P::BYTES) as usize);
-            let mut payload = P::load(packet, flag).map_err(|found| Unwritten { index, found })?;
+            let mut payload = P::load(packet, flags).map_err(|found| Unwritten { index, found })?;
             let to = data.add(offset as usize);
             if bytes - offset >= P::PAYLOAD {
                 write(to, payload);
@@ -354,12 +378,12 @@ mod tests {
         let mut slot = Slot([0xee; 16]);
         let at = NonNull::from(&mut slot.0).cast();
         // SAFETY: the slot is live, 16 bytes long and aligned.
-        unsafe { Ll16::store(at, 0x8877_6655_4433_2211, 0x0102_0304) };
+        unsafe { Ll16::store(at, 0x8877_6655_4433_2211, Flags::same(0x0102_0304)) };
         assert_eq!(slot.0, [0x11, 0x22, 0x33, 0x44, 4, 3, 2, 1, 0x55, 0x66, 0x77, 0x88, 4, 3, 2, 1]);
         let mut slot = Slot([0xee; 16]);
         let at = NonNull::from(&mut slot.0).cast();
         // SAFETY: as above.
-        unsafe { Ll8::store(at, 0x4433_2211, 0x0102_0304) };
+        unsafe { Ll8::store(at, 0x4433_2211, Flags::same(0x0102_0304)) };
         assert_eq!(slot.0[..8], [0x11, 0x22, 0x33, 0x44, 4, 3, 2, 1]);
         assert_eq!(slot.0[8..], [0xee; 8]);
     }
@@ -370,18 +394,18 @@ mod tests {
         let at: NonNull<u8> = NonNull::from(&mut slot.0).cast();
         // SAFETY: the slot is live, 16 bytes long and aligned.
         unsafe {
-            assert_eq!(Ll16::load(at, 5), Err(0));
-            Ll16::store(at, u64::MAX, 5);
-            assert_eq!(Ll16::load(at, 5), Ok(u64::MAX));
-            assert_eq!(Ll16::load(at, 6), Err(5));
+            assert_eq!(Ll16::load(at, Flags::same(5)), Err(0));
+            Ll16::store(at, u64::MAX, Flags::same(5));
+            assert_eq!(Ll16::load(at, Flags::same(5)), Ok(u64::MAX));
+            assert_eq!(Ll16::load(at, Flags::same(6)), Err(5));
             // Either half of the next packet alone is not enough.
-            Ll8::store(at, 1, 6);
-            assert_eq!(Ll16::load(at, 6), Err(5));
-            Ll16::store(at, 7, 5);
-            Ll8::store(at.add(8), 1, 6);
-            assert_eq!(Ll16::load(at, 6), Err(5));
-            Ll8::store(at, 2, 6);
-            assert_eq!(Ll16::load(at, 6), Ok(1 << 32 | 2));
+            Ll8::store(at, 1, Flags::same(6));
+            assert_eq!(Ll16::load(at, Flags::same(6)), Err(5));
+            Ll16::store(at, 7, Flags::same(5));
+            Ll8::store(at.add(8), 1, Flags::same(6));
+            assert_eq!(Ll16::load(at, Flags::same(6)), Err(5));
+            Ll8::store(at, 2, Flags::same(6));
+            assert_eq!(Ll16::load(at, Flags::same(6)), Ok(1 << 32 | 2));
         }
     }
 
@@ -399,19 +423,19 @@ mod tests {
         let to = NonNull::from(&mut result[..]).cast::<u8>();
         // SAFETY: all three live, are long enough and distinct; packets are aligned.
         unsafe {
-            pack::<P>(at, NonNull::from(&data[..]).cast(), bytes as u64, 9);
-            assert_eq!(unpack::<P>(at, to, bytes as u64, 0, 9), Ok(()));
+            pack::<P>(at, NonNull::from(&data[..]).cast(), bytes as u64, Flags::same(9));
+            assert_eq!(unpack::<P>(at, to, bytes as u64, 0, Flags::same(9)), Ok(()));
             // A whole payload more than the data: the padding, then what was never written.
             let mut whole = vec![0xeeu8; ((count + 1) * P::PAYLOAD) as usize];
             let to = NonNull::from(&mut whole[..]).cast();
             let missing = Unwritten { index: count, found: 0xa5a5_a5a5 };
-            assert_eq!(unpack::<P>(at, to, whole.len() as u64, 0, 9), Err(missing));
+            assert_eq!(unpack::<P>(at, to, whole.len() as u64, 0, Flags::same(9)), Err(missing));
             assert_eq!(whole[..bytes], data);
             assert!(whole[bytes..(count * P::PAYLOAD) as usize].iter().all(|b| *b == 0), "padding");
             // It goes on where it stopped.
             whole.fill(0xdd);
-            pack_zeros::<P>(at.add((count * P::BYTES) as usize), 1, 9);
-            assert_eq!(unpack::<P>(at, to, whole.len() as u64, count, 9), Ok(()));
+            pack_zeros::<P>(at.add((count * P::BYTES) as usize), 1, Flags::same(9));
+            assert_eq!(unpack::<P>(at, to, whole.len() as u64, count, Flags::same(9)), Ok(()));
             let (before, after) = whole.split_at((count * P::PAYLOAD) as usize);
             assert!(before.iter().all(|b| *b == 0xdd) && after.iter().all(|b| *b == 0));
         }
@@ -431,9 +455,9 @@ mod tests {
             let to = NonNull::from(&mut found[..]).cast::<u8>();
             // SAFETY: all three live, are long enough and distinct; packets are aligned.
             let (stored, taken) = unsafe {
-                let stored = pack_groups(at, NonNull::from(&data[..]).cast(), 64, 9);
-                Ll8::store(at.add(8 * missing), 0, 8);
-                (stored, unpack_groups(at, to, 64, 9))
+                let stored = pack_groups(at, NonNull::from(&data[..]).cast(), 64, Flags::same(9));
+                Ll8::store(at.add(8 * missing), 0, Flags::same(8));
+                (stored, unpack_groups(at, to, 64, Flags::same(9)))
             };
             if stored == 0 {
                 // No processor for it.
@@ -443,6 +467,42 @@ mod tests {
             assert_eq!((stored, taken as usize), (64, whole), "word {missing}");
             assert_eq!(found[..whole], data[..whole]);
             assert!(found[whole..].iter().all(|byte| *byte == 0xee), "word {missing}");
+        }
+    }
+
+    /// Whatever stores the packets, and whatever loads them.
+    #[test]
+    fn each_word_carries_its_own_flag() {
+        let flags = Flags { first: 9, second: 0xdead_beef };
+        let data: Vec<u8> = (1..=80).collect();
+        for bytes in [8u64, 32, 40, 80] {
+            let mut packets = room(160);
+            let at = NonNull::from(&mut packets[1]).cast::<u8>();
+            let mut found = [0xeeu8; 80];
+            let to = NonNull::from(&mut found[..]).cast::<u8>();
+            // SAFETY: all three live, are long enough and distinct; packets are aligned.
+            unsafe {
+                pack::<Ll16>(at, NonNull::from(&data[..]).cast(), bytes, flags);
+                for (number, packet) in packets[1..].iter().enumerate().take(bytes as usize / 8) {
+                    let words = packet.to_le_bytes();
+                    assert_eq!(words[4..8], 9u32.to_le_bytes(), "packet {number} of {bytes} bytes");
+                    assert_eq!(
+                        words[12..],
+                        0xdead_beef_u32.to_le_bytes(),
+                        "packet {number} of {bytes} bytes"
+                    );
+                }
+                let other = Flags { second: 9, ..flags };
+                assert_eq!(
+                    unpack::<Ll16>(at, to, bytes, 0, other),
+                    Err(Unwritten { index: 0, found: 0xdead_beef })
+                );
+                let other = Flags { first: 8, ..flags };
+                assert_eq!(unpack::<Ll16>(at, to, bytes, 0, other), Err(Unwritten { index: 0, found: 9 }));
+                assert_eq!(found, [0xee; 80]);
+                assert_eq!(unpack::<Ll16>(at, to, bytes, 0, flags), Ok(()));
+            }
+            assert_eq!(found[..bytes as usize], data[..bytes as usize]);
         }
     }
 

@@ -9,7 +9,7 @@ use warpway_core::trace::Operation;
 use warpway_core::wait::WaitSite;
 
 use crate::block_channel::BlockChannel;
-use crate::packet::{Packet, pack, unpack};
+use crate::packet::{Flags, Packet, pack, unpack};
 use crate::share::Share;
 
 /// Packets at which a collective call is divided: whole cache lines.
@@ -47,7 +47,7 @@ impl BlockChannel {
         // aligned.
         unsafe {
             let packets = packets.add((part.start * P::BYTES) as usize);
-            pack::<P>(packets, data.add(start as usize), end - start, flag);
+            pack::<P>(packets, data.add(start as usize), end - start, Flags::same(flag));
         }
         // A reader that has found too few cores to spin on sleeps at its token.
         self.semaphore().remote_token()?.event().notify();
@@ -90,7 +90,7 @@ impl BlockChannel {
         let end = bytes.min(part.end * P::PAYLOAD);
         let mut first = part.start;
         // SAFETY: the part lies inside the ranges checked above, which the channel keeps mapped.
-        while let Err(missing) = unsafe { unpack::<P>(packets, data, end, first, flag) } {
+        while let Err(missing) = unsafe { unpack::<P>(packets, data, end, first, Flags::same(flag)) } {
             first = missing.index;
             // SAFETY: it lies inside the range checked above.
             let packet = unsafe { packets.add((first * P::BYTES) as usize) };
@@ -101,7 +101,7 @@ impl BlockChannel {
 
     fn receive<P: Packet>(&self, packet: NonNull<u8>, index: u64, flag: u32) -> Result<P::Payload> {
         // SAFETY: the callers pass a packet that they have checked; the channel keeps it mapped.
-        let load = || unsafe { P::load(packet, flag) }.map_err(u64::from);
+        let load = || unsafe { P::load(packet, Flags::same(flag)) }.map_err(u64::from);
         if let Ok(payload) = load() {
             return Ok(payload);
         }

@@ -15,6 +15,7 @@ use super::program::{BlockProgram, PortPut, Step};
 use super::setup::{BlockObjects, Channels};
 use super::transfer::{Kernels, Mover, Room, ShortRoom, Slice};
 use super::waiting::{Launched, Waiting};
+use crate::packet::Flags;
 
 /// Rounds of a pipeline between two looks at the communicator's health.
 const LOOK: u64 = 4096;
@@ -27,7 +28,11 @@ pub(super) struct Run<'a> {
     pub(super) objects: &'a BlockObjects,
     pub(super) bases: &'a Bases,
     pub(super) kernels: &'a Kernels,
-    pub(super) flag: u32,
+    /// Of its packets.
+    pub(super) flags: Flags,
+    /// Whoever has taken the packets of this launch knows that all peers have launched the same: packets of all of them
+    /// are among them, and those carry a [mark](super::record::Marks) of their launch.
+    pub(super) packets_tell_all: bool,
     pub(super) timeout: Timeout,
 }
 
@@ -46,7 +51,8 @@ impl Run<'_> {
             kernels: self.kernels,
             control: self.launched.control,
             waiting,
-            flag: self.flag,
+            flags: self.flags,
+            packets_tell_all: self.packets_tell_all,
             block: program.block,
             room,
         };
@@ -70,7 +76,8 @@ impl Run<'_> {
     ) -> (T, Result<()>) {
         let first = self.steps(program, mover, 0..program.first_sends);
         let recorded = record();
-        let result = first.and_then(|()| self.steps(program, mover, program.first_sends..program.steps.len()));
+        let result =
+            first.and_then(|()| self.steps(program, mover, program.first_sends..program.steps.len()));
         (recorded, result)
     }
 

@@ -17,7 +17,7 @@ use super::kept::{Kept, Slots};
 use super::launch_bases::{Bases, Place};
 use super::prepared::{Prepared, Ready};
 use super::program::{BaseKey, Program};
-use super::record::{BufferRecord, LaunchRecord, Step};
+use super::record::{BufferRecord, LaunchRecord, Marks, Step};
 use super::repeat::{Found, Repeat};
 use super::request::{BufferView, PlanLaunch};
 use super::roles::Roles;
@@ -26,6 +26,7 @@ use super::scratch::{Division, Entered};
 use super::transfer::Kernels;
 use super::waiting::{Launched, Waiting};
 use crate::numeric::FoldKernel;
+use crate::packet::{Flags, Ll16, Packet as _};
 
 impl Prepared {
     /// What it leaves for launches that repeat it, if they can.
@@ -100,7 +101,8 @@ impl Prepared {
             objects: &self.objects,
             bases: &bases,
             kernels: &kernels,
-            flag: areas.flag(),
+            flags: flags((areas.flag(), payload), Marks::of(&words).with_areas(record.areas)),
+            packets_tell_all: false,
             timeout: shared.config.device_timeout,
         };
         self.run_blocks(&run, program)?;
@@ -303,6 +305,13 @@ impl Prepared {
         }
         Ok(())
     }
+}
+
+/// Of the packets of a launch, in the format of that payload.
+#[inline]
+pub(super) fn flags((flag, payload): (u32, u64), mark: u32) -> Flags {
+    // Of shorter packets every word is one, which must be known to be new.
+    if payload == Ll16::PAYLOAD { Flags { first: flag, second: mark } } else { Flags::same(flag) }
 }
 
 /// Waits until a peer has started this launch; its record, which is equal to this rank's.

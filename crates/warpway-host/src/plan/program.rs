@@ -59,6 +59,8 @@ pub(super) struct BlockProgram {
     pub(super) first_wakes: Vec<u32>,
     /// Steps that it begins with and that wait for nobody: short sends.
     pub(super) first_sends: usize,
+    /// Ranks of which it surely takes packets, ascending.
+    pub(super) hears: Vec<u32>,
     /// Some step folds.
     pub(super) folds: bool,
     /// It folds, and all folds find room in a [`ShortRoom`](super::transfer::ShortRoom).
@@ -168,6 +170,18 @@ impl Step {
         }
     }
 
+    /// The rank whose packets it takes, if there are any and only one can have written them.
+    fn heard(&self) -> Option<u32> {
+        match self {
+            Self::Move(transfer) | Self::Await(transfer)
+                if transfer.pieces.iter().any(|piece| piece.bytes > 0) =>
+            {
+                transfer.writer
+            }
+            _ => None,
+        }
+    }
+
     /// A send that wakes somebody.
     fn short_send(&mut self) -> Option<&mut Transfer> {
         match self {
@@ -183,9 +197,24 @@ impl BlockProgram {
         self.join_wakes();
         let sends = |step: &&Step| matches!(step, Step::Move(transfer) if transfer.is_send());
         self.first_sends = self.steps.iter().take_while(sends).count();
+        self.hears = self.steps_of_every_launch().filter_map(Step::heard).collect();
+        self.hears.sort_unstable();
+        self.hears.dedup();
         let longest = self.steps.iter().filter_map(Step::fold_bytes).max();
         let short = longest.is_some_and(|bytes| bytes <= SHORT);
         self.short_folds = short && self.packet_sources <= SHORT_SOURCES;
+    }
+
+    /// Without those of pipelines.
+    fn steps_of_every_launch(&self) -> impl Iterator<Item = &Step> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            while let Some(Step::Loop { steps, .. }) = self.steps.get(at) {
+                at += 1 + steps;
+            }
+            at += 1;
+            self.steps.get(at - 1)
+        })
     }
 
     /// Has sends that follow each other wake their readers at the end, all with one fence.

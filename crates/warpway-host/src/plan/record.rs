@@ -186,6 +186,36 @@ impl LaunchRecord {
     }
 }
 
+/// What the packets of a launch say of it: 32 bits of the words that must be equal on both ranks. Ranks that have
+/// launched something else wait for other marks, and look at the records meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Marks {
+    /// Of the words that stay from launch to launch.
+    stem: u64,
+}
+
+impl Marks {
+    pub(super) fn of(words: &Words) -> Self {
+        let lasting = words[FINGERPRINT].iter().skip(1);
+        Self { stem: lasting.fold(0xcbf2_9ce4_8422_2325, |stem, word| Self::join(stem, *word)) }
+    }
+
+    /// With the word that changes.
+    #[inline]
+    pub(super) fn with_areas(self, digest: u64) -> u32 {
+        (Self::join(self.stem, digest) >> 32) as u32
+    }
+
+    /// Every bit of the result depends on every bit of both (the finaliser of MurmurHash3).
+    #[inline]
+    fn join(stem: u64, word: u64) -> u64 {
+        let mut value = stem.rotate_left(29) ^ word;
+        value = (value ^ value >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        value = (value ^ value >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        value ^ value >> 33
+    }
+}
+
 /// The words that agree if [`LaunchRecord::difference`] finds none.
 pub(super) fn fingerprint(words: &Words) -> &[u64] {
     &words[FINGERPRINT]

@@ -16,13 +16,15 @@ use warpway_plan::{BufferKind, DataType, Form};
 use super::area::AreaClock;
 use super::block_run::Run;
 use super::launch_bases::Bases;
+use super::launching::flags;
 use super::prepared::{Compiled, Prepared};
-use super::program::BaseKey;
-use super::record::{LaunchRecord, Words};
+use super::program::{BaseKey, BlockProgram};
+use super::record::{LaunchRecord, Marks, Words};
 use super::request::{PacketFormat, PlanLaunch, SeenView};
 use super::scratch::Entered;
 use super::transfer::Kernels;
 use super::waiting::Launched;
+use crate::packet::{Ll16, Packet as _};
 
 /// Launches that are remembered.
 const REPEATS: usize = 16;
@@ -43,6 +45,7 @@ pub(super) struct Repeat {
     record: LaunchRecord,
     /// The record, up to the epochs of the areas.
     words: Words,
+    marks: Marks,
     /// Raw, packets; and their versions.
     areas: [Option<(Arc<AreaClock>, u64)>; 2],
     places: Vec<HalvedPlace>,
@@ -50,6 +53,8 @@ pub(super) struct Repeat {
     kernels: Kernels,
     /// The one block begins with packets to all peers, and wakes them behind those.
     quiet: bool,
+    /// See [`Run::packets_tell_all`].
+    packets_tell_all: bool,
 }
 
 struct Key {
@@ -125,10 +130,13 @@ pub(super) struct Found<'a> {
 impl Repeat {
     /// Of a launch that has succeeded and has not left its areas yet.
     pub(super) fn of(plan: u64, launch: &PlanLaunch<'_>, areas: &Entered<'_>, found: &Found<'_>) -> Self {
-        let quiet = match &found.compiled.program.blocks[..] {
-            [block] => found.peers.iter().all(|peer| block.first_wakes.contains(peer)),
+        let of_the_block = |ranks: fn(&BlockProgram) -> &Vec<u32>| match &found.compiled.program.blocks[..] {
+            [block] => found.peers.iter().all(|peer| ranks(block).contains(peer)),
             _ => false,
         };
+        let quiet = of_the_block(|block| &block.first_wakes);
+        let marked = found.kernels.payload == Ll16::PAYLOAD;
+        let words = found.record.to_words();
         let area = |form| areas.area(form).map(|area| (Arc::clone(area.clock()), area.clock().version()));
         let place = |(number, key): (u32, BaseKey)| {
             let (address, step) = (found.bases.address(number), areas.half_bytes(key));
@@ -143,12 +151,14 @@ impl Repeat {
             key: Key { plan, input: input.seen(), output: output.seen(), data_type, packets },
             compiled: Arc::clone(found.compiled),
             record: *found.record,
-            words: found.record.to_words(),
+            words,
+            marks: Marks::of(&words),
             areas: [area(Form::Raw), area(Form::Packets)],
             places: (0..).zip(keys).map(place).collect(),
             bases: Bases::default(),
             kernels: *found.kernels,
             quiet,
+            packets_tell_all: marked && of_the_block(|block| &block.hears),
         }
     }
 
@@ -197,6 +207,7 @@ impl Prepared {
             owners: &self.roles.owners,
             told_all: false.into(),
         };
+        let flag = repeat.areas[1].as_ref().map_or(1, |(clock, _)| clock.flag());
         let run = Run {
             plan: &self.plan.name,
             launched: &launched,
@@ -204,11 +215,12 @@ impl Prepared {
             objects: &self.objects,
             bases: &repeat.bases,
             kernels: &repeat.kernels,
-            flag: repeat.areas[1].as_ref().map_or(1, |(clock, _)| clock.flag()),
+            flags: flags((flag, repeat.kernels.payload), repeat.marks.with_areas(repeat.record.areas)),
+            packets_tell_all: repeat.packets_tell_all,
             timeout: shared.config.device_timeout,
         };
         self.run_blocks(&run, &repeat.compiled.program)?;
-        if let Some(difference) = launched.difference() {
+        if let Some(difference) = (!repeat.packets_tell_all).then(|| launched.difference()).flatten() {
             return Err(difference.into());
         }
         repeat.clocks().for_each(|(clock, _)| clock.advance());

@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use warpway_core::{Error, Result};
 use warpway_core::trace::Operation;
 use warpway_core::wait::WaitSite;
+use warpway_core::{Error, Result};
 use warpway_plan::{Form, Piece, ReduceOp};
 
 use super::control::Control;
@@ -15,7 +15,7 @@ use super::program::{Operand, Transfer, TransferKind};
 use super::waiting::Waiting;
 use crate::copy::{copy, overlap, read, write};
 use crate::numeric::{FoldKernel, FoldSource, Tile};
-use crate::packet::{Ll8, Ll16, Packet, pack_groups, unpack_groups};
+use crate::packet::{Flags, Ll8, Ll16, Packet, pack_groups, unpack_groups};
 
 /// Bytes that a short fold has at most, and packet sources.
 pub(super) const SHORT_FOLD: u64 = 512;
@@ -44,7 +44,9 @@ pub(super) struct Mover<'a> {
     pub(super) control: &'a Control,
     pub(super) waiting: Waiting<'a>,
     /// Of the packets of this launch.
-    pub(super) flag: u32,
+    pub(super) flags: Flags,
+    /// No record need be looked at: see [`Run::packets_tell_all`](super::block_run::Run::packets_tell_all).
+    pub(super) packets_tell_all: bool,
     /// Number of the block, for errors.
     pub(super) block: u32,
     pub(super) room: Room<'a>,
@@ -187,7 +189,7 @@ impl Mover<'_> {
                 // SAFETY: `Stretch::address` gives addresses that are mapped for the piece.
                 Form::Raw => unsafe { copy_any(to, from, bytes) },
                 // SAFETY: as above; `cover` is at least `bytes`, and packets lie at multiples of their size.
-                Form::Packets => unsafe { pack::<P>(to, from, bytes, cover, self.flag) },
+                Form::Packets => unsafe { pack::<P>(to, from, bytes, cover, self.flags) },
             }
         }
     }
@@ -198,17 +200,17 @@ impl Mover<'_> {
         let Piece { bytes, cover, .. } = stretch.piece;
         for (number, destination) in stretch.destinations() {
             let to = stretch.address(self.bases, destination, number);
-            let flag = self.flag;
+            let flags = self.flags;
             match destination.form {
                 Form::Raw => self.take_packets::<P>(stretch.transfer, from, to, bytes)?,
                 Form::Packets => {
                     self.each_packet::<P>(stretch.transfer, from, bytes, |at, payload| {
                         // SAFETY: `at` is the offset of a packet that covers bytes below `bytes`, for which `to` is mapped; packets take twice the bytes of their data.
-                        unsafe { P::store(to.add(2 * at as usize), payload, flag) }
+                        unsafe { P::store(to.add(2 * at as usize), payload, flags) }
                     })?;
                     let whole = bytes.next_multiple_of(P::PAYLOAD);
                     // SAFETY: the destination's packets cover `cover` bytes of data.
-                    unsafe { pad::<P>(to, whole, cover, flag) }
+                    unsafe { pad::<P>(to, whole, cover, flags) }
                 }
             }
         }
@@ -239,7 +241,8 @@ impl Mover<'_> {
             let part = (bytes - done).min(self.room.tile_bytes);
             let mut tiles = self.room.tiles();
             let result = tiles.next().ok_or(NO_TILE)?;
-            for (number, (source, entering)) in stretch.transfer.sources.iter().zip(&mut *sources).enumerate() {
+            for (number, (source, entering)) in stretch.transfer.sources.iter().zip(&mut *sources).enumerate()
+            {
                 let from = stretch.address(self.bases, *source, number);
                 let address = match source.form {
                     // SAFETY: `done` is below `bytes`, for which the address is mapped.
@@ -273,7 +276,7 @@ impl Mover<'_> {
                     Form::Raw => unsafe { copy(to.add(done as usize), out, part) },
                     // SAFETY: as above; tiles begin at whole packets, and the last one is padded.
                     Form::Packets => unsafe {
-                        pack::<P>(to.add(2 * done as usize), out, part, part, self.flag)
+                        pack::<P>(to.add(2 * done as usize), out, part, part, self.flags)
                     },
                 }
             }
@@ -283,7 +286,7 @@ impl Mover<'_> {
             if destination.form == Form::Packets {
                 let to = stretch.address(self.bases, destination, number);
                 // SAFETY: the destination's packets cover `cover` bytes of data.
-                unsafe { pad::<P>(to, bytes.next_multiple_of(P::PAYLOAD), cover, self.flag) }
+                unsafe { pad::<P>(to, bytes.next_multiple_of(P::PAYLOAD), cover, self.flags) }
             }
         }
         Ok(())
@@ -304,7 +307,7 @@ impl Mover<'_> {
             // SAFETY: packets take twice the bytes of their data; both ends are mapped for `bytes` bytes of that.
             unsafe {
                 let (packets, to) = (packets.add(2 * at as usize), to.add(at as usize));
-                at += unpack_groups(packets, to, bytes - at, self.flag);
+                at += unpack_groups(packets, to, bytes - at, self.flags);
             }
             if at >= bytes {
                 break;
@@ -338,13 +341,13 @@ impl Mover<'_> {
         // SAFETY: the caller's word; packets take twice the bytes of their data.
         let packet = unsafe { packets.add(2 * at as usize) };
         // SAFETY: as above; packets lie at multiples of their size.
-        let load = || unsafe { P::load(packet, self.flag) }.map_err(u64::from);
-        // The peers' records come just before their packets: fetched meanwhile, they are here when they are compared.
+        let load = || unsafe { P::load(packet, self.flags) }.map_err(u64::from);
         for test in 0..TESTS {
             if let Ok(payload) = load() {
                 return Ok(payload);
             }
-            if test % 8 == 0 {
+            // The peers' records come just before their packets: fetched meanwhile, they are here when they are compared.
+            if test % 8 == 0 && !self.packets_tell_all {
                 self.waiting.launched.fetch_records();
             }
         }
@@ -353,7 +356,7 @@ impl Mover<'_> {
             peer: transfer.writer,
             object: u64::from(self.block),
             sequence: at / P::PAYLOAD,
-            expected: u64::from(self.flag),
+            expected: u64::from(self.flags.first),
         };
         self.waiting.until(site, Some(self.control.bell()), load)
     }
@@ -419,15 +422,15 @@ unsafe fn copy_any(to: NonNull<u8>, from: NonNull<u8>, bytes: u64) {
 ///
 /// # Safety
 /// The data must be mapped for `bytes` bytes, the packets, aligned, for twice `cover` rounded up to whole packets.
-unsafe fn pack<P: Packet>(packets: NonNull<u8>, data: NonNull<u8>, bytes: u64, cover: u64, flag: u32) {
+unsafe fn pack<P: Packet>(packets: NonNull<u8>, data: NonNull<u8>, bytes: u64, cover: u64, flags: Flags) {
     let whole = bytes / P::PAYLOAD;
     // SAFETY: the caller's word.
-    let done = unsafe { pack_groups(packets, data, bytes, flag) } / P::PAYLOAD;
+    let done = unsafe { pack_groups(packets, data, bytes, flags) } / P::PAYLOAD;
     for i in done as usize..whole as usize {
         // SAFETY: packet and payload `i` lie inside the caller's ranges.
         unsafe {
             let payload: P::Payload = read(data.add(i * P::PAYLOAD as usize));
-            P::store(packets.add(i * P::BYTES as usize), payload, flag);
+            P::store(packets.add(i * P::BYTES as usize), payload, flags);
         }
     }
     let mut end = whole * P::PAYLOAD;
@@ -436,22 +439,22 @@ unsafe fn pack<P: Packet>(packets: NonNull<u8>, data: NonNull<u8>, bytes: u64, c
         // SAFETY: only the valid bytes of the last payload are read, fewer than it has.
         unsafe {
             copy(NonNull::from(&mut payload).cast(), data.add(end as usize), bytes - end);
-            P::store(packets.add(2 * end as usize), payload, flag);
+            P::store(packets.add(2 * end as usize), payload, flags);
         }
         end += P::PAYLOAD;
     }
     // SAFETY: the caller's word.
-    unsafe { pad::<P>(packets, end, cover, flag) }
+    unsafe { pad::<P>(packets, end, cover, flags) }
 }
 
 /// Zeros for the data from `from` to `cover`.
 ///
 /// # Safety
 /// As [`pack`].
-unsafe fn pad<P: Packet>(packets: NonNull<u8>, from: u64, cover: u64, flag: u32) {
+unsafe fn pad<P: Packet>(packets: NonNull<u8>, from: u64, cover: u64, flags: Flags) {
     for at in (from..cover).step_by(P::PAYLOAD as usize) {
         // SAFETY: the packet of byte `at` lies inside the caller's range.
-        unsafe { P::store(packets.add(2 * at as usize), P::Payload::default(), flag) }
+        unsafe { P::store(packets.add(2 * at as usize), P::Payload::default(), flags) }
     }
 }
 

@@ -166,13 +166,7 @@ impl Collectives {
     }
 
     /// Collective: all ranks come here in the same call.
-    fn set_up(
-        &self,
-        comm: &Communicator,
-        key: Key,
-        call: &Call<'_>,
-        message: &Message<'_>,
-    ) -> Result<&Kept> {
+    fn set_up(&self, comm: &Communicator, key: Key, call: &Call<'_>, message: &Message<'_>) -> Result<&Kept> {
         // Before the choice: it may be outdated as soon as it is made.
         let generation = self.kept.generation();
         let request = self.request(call, message);
