@@ -11,6 +11,7 @@ use warpway_core::{Error, Timeout};
 
 use super::executor::lock;
 use super::launch_bases::Bases;
+use super::linked::LinkedBlock;
 use super::program::{BlockProgram, PortPut, Step};
 use super::setup::{BlockObjects, Channels};
 use super::transfer::{Kernels, Mover, Room, ShortRoom, Slice};
@@ -39,46 +40,51 @@ pub(super) struct Run<'a> {
 impl Run<'_> {
     /// Runs the program of one block to its end; `record` begins the record of it, behind what it sends first: the peers
     /// wait for that, and it waits for nobody.
-    pub(super) fn block<T>(
+    pub(super) fn block(&self, waiter: &Waiter, program: &BlockProgram, record: impl FnOnce()) -> Result<()> {
+        if program.short_folds {
+            let mut room = ShortRoom::new();
+            return self.recorded(program, &self.mover(waiter, program, room.room()), record);
+        }
+        if !program.folds {
+            return self.recorded(program, &self.mover(waiter, program, Room::NONE), record);
+        }
+        let mut room = lock(&program.room);
+        let room = room.fit(program.packet_sources);
+        self.recorded(program, &self.mover(waiter, program, room), record)
+    }
+
+    /// The same with its steps linked; in which half of the packets' area.
+    #[inline]
+    pub(super) fn linked_block(
         &self,
         waiter: &Waiter,
-        program: &BlockProgram,
-        record: impl FnOnce() -> T,
-    ) -> (T, Result<()>) {
-        let waiting = Waiting { launched: self.launched, waiter, timeout: self.timeout };
-        let mover = |room| Mover {
+        (program, linked, half): (&BlockProgram, &LinkedBlock, usize),
+        record: impl FnOnce(),
+    ) -> Result<()> {
+        let mover = self.mover(waiter, program, Room::NONE);
+        linked.run(program, &mover, half, record, |at, error| self.failed(program, at, 0, error))
+    }
+
+    #[inline]
+    fn mover<'r>(&'r self, waiter: &'r Waiter, program: &BlockProgram, room: Room<'r>) -> Mover<'r> {
+        Mover {
             bases: self.bases,
             kernels: self.kernels,
             control: self.launched.control,
-            waiting,
+            waiting: Waiting { launched: self.launched, waiter, timeout: self.timeout },
             flags: self.flags,
             packets_tell_all: self.packets_tell_all,
             block: program.block,
             room,
-        };
-        if program.short_folds {
-            let mut room = ShortRoom::new();
-            return self.recorded(program, &mover(room.room()), record);
         }
-        if !program.folds {
-            return self.recorded(program, &mover(Room::NONE), record);
-        }
-        let mut room = lock(&program.room);
-        self.recorded(program, &mover(room.fit(program.packet_sources)), record)
     }
 
     #[inline]
-    fn recorded<T>(
-        &self,
-        program: &BlockProgram,
-        mover: &Mover<'_>,
-        record: impl FnOnce() -> T,
-    ) -> (T, Result<()>) {
+    fn recorded(&self, program: &BlockProgram, mover: &Mover<'_>, record: impl FnOnce()) -> Result<()> {
         let first = self.steps(program, mover, 0..program.first_sends);
-        let recorded = record();
-        let result =
-            first.and_then(|()| self.steps(program, mover, program.first_sends..program.steps.len()));
-        (recorded, result)
+        record();
+        first?;
+        self.steps(program, mover, program.first_sends..program.steps.len())
     }
 
     #[inline]
@@ -107,7 +113,16 @@ impl Run<'_> {
         Ok(())
     }
 
+    #[inline]
     fn step(&self, mover: &Mover<'_>, step: &Step, slice: Slice) -> Result<()> {
+        match step {
+            Step::Move(transfer) => mover.run(transfer, slice),
+            other => self.other_step(mover, other, slice),
+        }
+    }
+
+    #[inline(never)]
+    fn other_step(&self, mover: &Mover<'_>, step: &Step, slice: Slice) -> Result<()> {
         match step {
             Step::Move(transfer) => mover.run(transfer, slice),
             Step::Await(transfer) => mover.wait_for_packets(transfer, slice),

@@ -20,7 +20,7 @@ use super::hosts::Hosts;
 use super::identity::{Announced, Identity, described};
 use super::meeting::meet;
 use super::prepared::{Known, PreparedPlan};
-use super::repeat::Launches;
+use super::repeat::Order;
 use super::roles::Roles;
 use super::rows::RowInboxes;
 use super::scratch::{self, Areas};
@@ -87,7 +87,7 @@ pub(super) struct Shared {
     pub(super) hosts: Hosts,
     pub(super) control: Control,
     /// Held while a step, launch or set-up, is under way.
-    pub(super) launches: Mutex<Launches>,
+    pub(super) launches: Order,
     /// Used while `launches` is held.
     pub(super) stages: Mutex<Stages>,
     /// As well, and while a plan is set up.
@@ -114,7 +114,7 @@ impl PlanExecutor {
             config,
             hosts,
             control,
-            launches: Mutex::default(),
+            launches: Order::default(),
             stages,
             areas,
             plans: AtomicU64::new(0),
@@ -174,7 +174,7 @@ impl PlanExecutor {
     fn set_up(&self, plan: &Plan, contract: Contract, options: PrepareOptions) -> Result<PreparedPlan> {
         let shared = &self.0;
         // Set-up and launches are in one order on all ranks.
-        let mut order = lock(&shared.launches);
+        let mut order = shared.launches.lock();
         let deadline = shared.config.setup_timeout.start();
         let refused = |why: LayoutError| {
             Error::from(ExecutionError::Refused { plan: plan.name.clone(), why: why.to_string() })

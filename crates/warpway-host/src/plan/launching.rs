@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use warpway_core::communicator::Publication;
 use warpway_core::execution::ExecutionError;
 use warpway_core::trace::{Operation, Request};
-use warpway_core::wait::WaitSite;
+use warpway_core::wait::{WaitSite, Waiter};
 use warpway_core::wire::SlotId;
 use warpway_core::{Error, Result};
 use warpway_plan::{BufferKind, SizeRows};
@@ -135,17 +135,11 @@ impl Prepared {
             }
             return shared.launcher.launch(program.blocks.len() as u32, |block| {
                 let program = program.blocks.get(block.index() as usize);
-                program.map_or(Ok(()), |program| run.block(block.waiter(), program, || ()).1)
+                program.map_or(Ok(()), |program| run.block(block.waiter(), program, || ()))
             });
         };
         let waiter = shared.comm.waiter();
-        let request = Request { operation: Operation::Launch, peer: None, object: 1, bytes: 0, offset: 0 };
-        let (record, result) = run.block(waiter, block, || waiter.recorder.start(request));
-        match &result {
-            Ok(()) => waiter.recorder.complete(record),
-            Err(error) => waiter.recorder.fail(record, error),
-        }
-        result
+        recorded(waiter, |record| run.block(waiter, block, record))
     }
 
     /// Writes the rows of this launch; where peers find them.
@@ -305,6 +299,20 @@ impl Prepared {
         }
         Ok(())
     }
+}
+
+/// Records a launch that runs here as the launcher does; `run` says when it begins.
+#[inline]
+pub(super) fn recorded(waiter: &Waiter, run: impl FnOnce(&mut dyn FnMut()) -> Result<()>) -> Result<()> {
+    let request = Request { operation: Operation::Launch, peer: None, object: 1, bytes: 0, offset: 0 };
+    let mut record = None;
+    let result = run(&mut || record = Some(waiter.recorder.start(request)));
+    match (record, &result) {
+        (Some(record), Ok(())) => waiter.recorder.complete(record),
+        (Some(record), Err(error)) => waiter.recorder.fail(record, error),
+        (None, _) => {}
+    }
+    result
 }
 
 /// Of the packets of a launch, in the format of that payload.

@@ -36,6 +36,7 @@ mod identity;
 mod kept;
 mod launch_bases;
 mod launching;
+mod linked;
 mod meeting;
 mod prepared;
 mod program;

@@ -134,7 +134,7 @@ impl PreparedPlan {
     pub fn run(&self, launch: &PlanLaunch<'_>) -> Result<()> {
         let prepared = &*self.0;
         let shared = &*prepared.shared;
-        let mut launches = lock(&shared.launches);
+        let mut launches = shared.launches.lock();
         shared.comm.health().check_during(trace::Operation::Launch)?;
         if let Some((sequence, repeat)) = launches.earlier(prepared.number, launch) {
             return prepared.launch_again(sequence, repeat).inspect_err(|error| shared.fail(error));
@@ -158,7 +158,7 @@ impl PreparedPlan {
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        lock(&self.shared.launches).forget(self.number);
+        self.shared.launches.lock().forget(self.number);
     }
 }
 

@@ -16,9 +16,10 @@ use warpway_plan::{BufferKind, DataType, Form};
 use super::area::AreaClock;
 use super::block_run::Run;
 use super::launch_bases::Bases;
-use super::launching::flags;
+use super::launching::{flags, recorded};
+use super::linked::{Linked, LinkedBlock};
 use super::prepared::{Compiled, Prepared};
-use super::program::{BaseKey, BlockProgram};
+use super::program::{BaseKey, BlockProgram, Operand};
 use super::record::{LaunchRecord, Marks, Words};
 use super::request::{PacketFormat, PlanLaunch, SeenView};
 use super::scratch::Entered;
@@ -28,6 +29,21 @@ use crate::packet::{Ll16, Packet as _};
 
 /// Launches that are remembered.
 const REPEATS: usize = 16;
+
+/// The lock that puts launches in order. It is given back by a plain store, where a mutex that can be slept for needs a
+/// second exchange: launches of a few bytes would notice. Whoever finds it taken, which is rare because several threads
+/// that launch at once have no order to rely on, looks again now and then.
+pub(super) type Order = spin::mutex::SpinMutex<Launches, LookNowAndThen>;
+
+/// See [`Order`].
+#[derive(Debug)]
+pub(super) enum LookNowAndThen {}
+
+impl spin::RelaxStrategy for LookNowAndThen {
+    fn relax() {
+        std::thread::sleep(std::time::Duration::from_micros(50));
+    }
+}
 
 /// The launches of an executor, one at a time.
 #[derive(Debug, Default)]
@@ -55,6 +71,8 @@ pub(super) struct Repeat {
     quiet: bool,
     /// See [`Run::packets_tell_all`].
     packets_tell_all: bool,
+    /// Of a short launch; it needs no bases.
+    linked: Option<LinkedBlock>,
 }
 
 struct Key {
@@ -146,6 +164,15 @@ impl Repeat {
             HalvedPlace { first, step, form: key.form }
         };
         let keys = found.compiled.program.bases.iter().map(|base| base.key);
+        let places: Vec<HalvedPlace> = (0..).zip(keys).map(place).collect();
+        let linked = match &found.compiled.program.blocks[..] {
+            // SAFETY: the bases of the program, which the launch has found mapped for their reach. Launches with other
+            // buffers, or with areas that have got other memories, are no repetitions.
+            [block] if marked => unsafe {
+                LinkedBlock::of(block, |operand, offset| link(&places, operand, offset))
+            },
+            _ => None,
+        };
         let PlanLaunch { input, output, data_type, packets, .. } = *launch;
         Self {
             key: Key { plan, input: input.seen(), output: output.seen(), data_type, packets },
@@ -154,11 +181,12 @@ impl Repeat {
             words,
             marks: Marks::of(&words),
             areas: [area(Form::Raw), area(Form::Packets)],
-            places: (0..).zip(keys).map(place).collect(),
+            places,
             bases: Bases::default(),
             kernels: *found.kernels,
             quiet,
             packets_tell_all: marked && of_the_block(|block| &block.hears),
+            linked,
         }
     }
 
@@ -175,6 +203,9 @@ impl Repeat {
         let digest = self.clocks().fold(0, |digest, (clock, _)| Entered::join(digest, clock.digest()));
         self.record.areas = digest;
         self.record.put_areas(&mut self.words);
+        if self.linked.is_some() {
+            return;
+        }
         let half = |form: Form| match (&self.areas, form) {
             ([Some((clock, _)), _], Form::Raw) | ([_, Some((clock, _))], Form::Packets) => clock.half(),
             _ => 0,
@@ -186,6 +217,17 @@ impl Repeat {
         });
         self.bases.set(places);
     }
+}
+
+/// Where an operand is, so many bytes into its base; `None` for parts of raw scratch.
+fn link(places: &[HalvedPlace], operand: Operand, offset: u64) -> Option<Linked> {
+    let place = places.get(operand.base as usize)?;
+    let half = |half: u64| {
+        // Wrapping as in `turn`; within the base all the same.
+        NonNull::new(place.first.as_ptr().wrapping_add((half * place.step + offset) as usize))
+    };
+    let linkable = place.step == 0 || place.form == Form::Packets;
+    linkable.then_some(Linked { halves: [half(0)?, half(1)?] })
 }
 
 impl Prepared {
@@ -219,7 +261,15 @@ impl Prepared {
             packets_tell_all: repeat.packets_tell_all,
             timeout: shared.config.device_timeout,
         };
-        self.run_blocks(&run, &repeat.compiled.program)?;
+        let program = &repeat.compiled.program;
+        match (&repeat.linked, &program.blocks[..]) {
+            (Some(linked), [block]) => {
+                let half = repeat.areas[1].as_ref().map_or(0, |(clock, _)| clock.half()) as usize;
+                let waiter = shared.comm.waiter();
+                recorded(waiter, |record| run.linked_block(waiter, (block, linked, half), record))?;
+            }
+            _ => self.run_blocks(&run, program)?,
+        }
         if let Some(difference) = (!repeat.packets_tell_all).then(|| launched.difference()).flatten() {
             return Err(difference.into());
         }

@@ -1,4 +1,4 @@
-//! Moves bytes: copies, packets, folds. The one file of plans with raw pointers to data.
+//! Moves bytes: copies, packets, folds. With `linked.rs`, the one file of plans with raw pointers to data.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -35,6 +35,11 @@ pub(super) struct Slice {
 impl Slice {
     /// Outside pipelines.
     pub(super) const ALL: Self = Self { start: 0, bytes: u64::MAX };
+
+    #[inline]
+    fn is_all(self) -> bool {
+        self.bytes == u64::MAX
+    }
 }
 
 /// What one block needs to move data in one launch.
@@ -116,7 +121,7 @@ impl Kernels {
         Self { payload, by_op: [Sum, Min, Max, Prod, Avg].map(kernel) }
     }
 
-    fn of(&self, op: ReduceOp) -> &FoldKernel {
+    pub(super) fn of(&self, op: ReduceOp) -> &FoldKernel {
         match op {
             ReduceOp::Sum => &self.by_op[0],
             ReduceOp::Min => &self.by_op[1],
@@ -160,10 +165,19 @@ impl Mover<'_> {
     }
 
     fn run_with<P: Packet>(&self, transfer: &Transfer, slice: Slice) -> Result<()> {
-        let width = transfer.width();
-        for (piece, offsets) in transfer.pieces.iter().zip(transfer.offsets.chunks_exact(width)) {
-            let Some((skipped, piece)) = piece.slice(slice.start, slice.bytes) else { continue };
-            let stretch = Stretch { transfer, piece, offsets, skipped };
+        // No `chunks_exact`: it divides, which short messages notice.
+        let (width, mut offsets) = (transfer.width(), &transfer.offsets[..]);
+        for piece in &transfer.pieces {
+            let Some((these, others)) = offsets.split_at_checked(width) else { break };
+            offsets = others;
+            let (skipped, piece) = match slice.is_all() {
+                true => (0, *piece),
+                false => match piece.slice(slice.start, slice.bytes) {
+                    Some(part) => part,
+                    None => continue,
+                },
+            };
+            let stretch = Stretch { transfer, piece, offsets: these, skipped };
             match (transfer.kind, transfer.sources.first()) {
                 (TransferKind::Fold { op, last }, _) => self.fold::<P>(&stretch, op, last)?,
                 (TransferKind::Copy, Some(source)) => match source.form {
@@ -173,10 +187,16 @@ impl Mover<'_> {
                 (TransferKind::Copy, None) => {}
             }
         }
+        self.wake(transfer);
+        Ok(())
+    }
+
+    /// Wakes whoever may sleep for the packets that a transfer has written.
+    #[inline]
+    pub(super) fn wake(&self, transfer: &Transfer) {
         if !transfer.wakes.is_empty() {
             self.control.ring(&transfer.wakes);
         }
-        Ok(())
     }
 
     /// Raw to raw or packets.
@@ -295,7 +315,7 @@ impl Mover<'_> {
     /// Stores the data of packets, each once it carries the flag, to the `bytes` bytes at `to`, for which that and the
     /// packets are mapped.
     #[inline]
-    fn take_packets<P: Packet>(
+    pub(super) fn take_packets<P: Packet>(
         &self,
         transfer: &Transfer,
         packets: NonNull<u8>,
@@ -405,7 +425,7 @@ impl Stretch<'_> {
 ///
 /// # Safety
 /// Both must be mapped.
-unsafe fn copy_any(to: NonNull<u8>, from: NonNull<u8>, bytes: u64) {
+pub(super) unsafe fn copy_any(to: NonNull<u8>, from: NonNull<u8>, bytes: u64) {
     if to == from {
         return;
     }
@@ -422,7 +442,14 @@ unsafe fn copy_any(to: NonNull<u8>, from: NonNull<u8>, bytes: u64) {
 ///
 /// # Safety
 /// The data must be mapped for `bytes` bytes, the packets, aligned, for twice `cover` rounded up to whole packets.
-unsafe fn pack<P: Packet>(packets: NonNull<u8>, data: NonNull<u8>, bytes: u64, cover: u64, flags: Flags) {
+#[inline]
+pub(super) unsafe fn pack<P: Packet>(
+    packets: NonNull<u8>,
+    data: NonNull<u8>,
+    bytes: u64,
+    cover: u64,
+    flags: Flags,
+) {
     let whole = bytes / P::PAYLOAD;
     // SAFETY: the caller's word.
     let done = unsafe { pack_groups(packets, data, bytes, flags) } / P::PAYLOAD;

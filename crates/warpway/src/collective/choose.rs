@@ -101,6 +101,18 @@ impl Key {
             blocks: call.blocks,
         }
     }
+
+    /// Equal to [`of`](Self::of) of the call, field by field: the whole would be put together first.
+    #[inline]
+    fn is_of(&self, call: &Call<'_>, in_place: bool) -> bool {
+        let function = call.function;
+        self.function == function
+            && self.data_type == call.data_type
+            && self.reduce_op.is_none_or(|op| op == call.reduce_op)
+            && (!function.is_rooted() || self.root == call.root)
+            && self.in_place == in_place
+            && self.blocks == call.blocks
+    }
 }
 
 /// Proofs of one context: ranks that are threads of a process prove once.
@@ -132,10 +144,9 @@ impl Collectives {
     /// Carries a call out.
     pub(crate) fn run(&self, comm: &Communicator, call: &Call<'_>) -> Result<()> {
         let message = Message::of(call, self.place)?;
-        let key = Key::of(call, message.in_place);
-        let kept = match self.kept.find(&key, call, message.bytes) {
+        let kept = match self.kept.find(call, &message) {
             Some(kept) => kept,
-            None => self.set_up(comm, key, call, &message)?,
+            None => self.set_up(comm, call, &message)?,
         };
         let launch =
             PlanLaunch::new(message.input, message.output, call.data_type).with_packets(call.packets);
@@ -166,7 +177,8 @@ impl Collectives {
     }
 
     /// Collective: all ranks come here in the same call.
-    fn set_up(&self, comm: &Communicator, key: Key, call: &Call<'_>, message: &Message<'_>) -> Result<&Kept> {
+    fn set_up(&self, comm: &Communicator, call: &Call<'_>, message: &Message<'_>) -> Result<&Kept> {
+        let key = Key::of(call, message.in_place);
         // Before the choice: it may be outdated as soon as it is made.
         let generation = self.kept.generation();
         let request = self.request(call, message);
@@ -240,9 +252,9 @@ impl Collectives {
 
 impl KeptPlans {
     #[inline]
-    fn find(&self, key: &Key, call: &Call<'_>, bytes: Option<u64>) -> Option<&Kept> {
+    fn find(&self, call: &Call<'_>, message: &Message<'_>) -> Option<&Kept> {
         let generation = self.generation();
-        let serves = |kept: &Kept| kept.generation == generation && kept.serves(key, call, bytes);
+        let serves = |kept: &Kept| kept.generation == generation && kept.serves(call, message);
         // Relaxed: a hint only.
         match self.all.get(self.recent.load(Ordering::Relaxed)) {
             Some(kept) if serves(kept) => Some(kept),
@@ -274,9 +286,10 @@ impl KeptPlans {
 }
 
 impl Kept {
-    fn serves(&self, key: &Key, call: &Call<'_>, bytes: Option<u64>) -> bool {
-        self.key == *key
-            && bytes.is_none_or(|bytes| (self.min_bytes..=self.max_bytes).contains(&bytes))
+    #[inline]
+    fn serves(&self, call: &Call<'_>, message: &Message<'_>) -> bool {
+        self.key.is_of(call, message.in_place)
+            && message.bytes.is_none_or(|bytes| (self.min_bytes..=self.max_bytes).contains(&bytes))
             && self.algorithm.as_deref() == call.algorithm
     }
 }
