@@ -16,6 +16,7 @@ use rustix::{
 
 use super::{
     Arguments,
+    cores::Cores,
     guard::Guard,
     job::{Action, Job, Limits},
     leftovers::Family,
@@ -41,6 +42,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         job_id: random_hex(8)?,
         token: random_hex(16)?,
         host_memory: arguments.host_memory,
+        cores: if arguments.no_bind { None } else { Cores::divided(arguments.n_ranks) },
         pipe_input: io::stdin().is_terminal(),
     };
     allow_descriptors(arguments.n_ranks);

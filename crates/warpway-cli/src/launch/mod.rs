@@ -9,6 +9,7 @@
 //! environment ([`leftovers`]); and should the launcher itself be killed, a guard process does the same
 //! ([`guard`]).
 
+mod cores;
 mod event_loop;
 mod guard;
 mod job;
@@ -57,6 +58,9 @@ pub(crate) struct Arguments {
     /// Use host memory, also where there are GPUs (sets WARPWAY_ENGINE=host)
     #[arg(long)]
     host_memory: bool,
+    /// Let ranks use all cores; otherwise each gets its share of them, where there are enough (as `mpirun --bind-to`)
+    #[arg(long)]
+    no_bind: bool,
     /// End the job if it takes longer; 0 is no limit
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     timeout: Duration,
@@ -86,6 +90,7 @@ impl Arguments {
         Self {
             n_ranks,
             host_memory: false,
+            no_bind: false,
             timeout: Duration::ZERO,
             wait: Duration::from_secs(1),
             grace: Duration::from_secs(5),

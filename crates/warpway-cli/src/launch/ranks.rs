@@ -16,6 +16,7 @@ use rustix::{
 };
 
 use super::{
+    cores::Cores,
     leftovers::JOB_ID,
     lines::Lines,
     output::{Output, Stream},
@@ -30,6 +31,8 @@ pub(super) struct Program {
     /// The job's secret; whoever has it can join.
     pub(super) token: String,
     pub(super) host_memory: bool,
+    /// Where each rank has its own.
+    pub(super) cores: Option<Cores>,
     /// Rank 0 reads from a pipe that the launcher fills, rather than from the launcher's own input.
     pub(super) pipe_input: bool,
 }
@@ -82,7 +85,11 @@ impl Program {
         if self.host_memory {
             command.env("WARPWAY_ENGINE", "host");
         }
-        let mut child = command.spawn().map_err(|error| self.start_error(&error))?;
+        let spawned = match &self.cores {
+            Some(cores) => cores.with(rank, || command.spawn()),
+            None => command.spawn(),
+        };
+        let mut child = spawned.map_err(|error| self.start_error(&error))?;
         let pipes = [
             child.stdout.take().map(|pipe| Pipe::new(pipe.into())),
             child.stderr.take().map(|pipe| Pipe::new(pipe.into())),

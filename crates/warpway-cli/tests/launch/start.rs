@@ -19,6 +19,31 @@ fn ranks_know_their_place() {
     assert_eq!(sorted_lines(&["-n", "3"], script), ["0 3 0 3", "1 3 1 3", "2 3 2 3"]);
 }
 
+/// Else two ranks that wait for each other may stay on one core.
+#[test]
+fn ranks_have_cores_of_their_own_where_there_are_enough() {
+    let cores = |options: &[&str]| sorted_lines(options, "sed -n 's/^Cpus_allowed:.//p' /proc/self/status");
+    // A mask in hexadecimal, in groups of 32 bits.
+    let mask = |line: &String| line.split(',').map(|word| u32::from_str_radix(word, 16).unwrap()).collect();
+    let masks = |options: &[&str]| cores(options).iter().map(mask).collect::<Vec<Vec<u32>>>();
+    let count = |mask: &[u32]| mask.iter().map(|word| word.count_ones()).sum::<u32>();
+    let own = masks(&["-n", "1"]);
+    let all = count(&own[0]);
+    assert_eq!(masks(&["-n", "2", "--no-bind"]), [own[0].clone(), own[0].clone()]);
+    let both = masks(&["-n", "2"]);
+    if all < 2 {
+        assert_eq!(both, [own[0].clone(), own[0].clone()]);
+        return;
+    }
+    let joined: Vec<u32> = both[0].iter().zip(&both[1]).map(|(a, b)| a | b).collect();
+    assert_eq!(joined, own[0]);
+    assert_eq!(count(&both[0]) + count(&both[1]), all, "{both:?}");
+    assert!(both.iter().all(|mask| count(mask) >= all / 2), "{both:?}");
+    // More ranks than cores use all of them.
+    let many = masks(&["-n", &(all + 1).to_string()]);
+    assert!(many.iter().all(|mask| *mask == own[0]), "{many:?}");
+}
+
 #[test]
 fn ranks_share_an_identity_and_a_secret_that_other_jobs_do_not_have() {
     let script = "echo $WARPWAY_JOB_ID $WARPWAY_BOOTSTRAP_TOKEN";
