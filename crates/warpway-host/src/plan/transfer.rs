@@ -20,6 +20,10 @@ use crate::packet::{Flags, Ll8, Ll16, Packet, pack_groups, unpack_groups};
 /// Bytes that a short fold has at most, and packet sources.
 pub(super) const SHORT_FOLD: u64 = 512;
 pub(super) const SHORT_SOURCES: usize = 7;
+/// Bytes of data that a reader of packets lets the writer be ahead; whole packets of either format.
+const LEG: u64 = 1 << 10;
+/// Bytes of data in a cache line of packets.
+const LINE: u64 = 32;
 /// Sources whose places are at hand; those of wider folds are allocated.
 const FEW_SOURCES: usize = 16;
 /// Tests for a packet without a pause, before the wait that counts them.
@@ -324,18 +328,25 @@ impl Mover<'_> {
     ) -> Result<()> {
         let mut at = 0;
         while at < bytes {
-            // SAFETY: packets take twice the bytes of their data; both ends are mapped for `bytes` bytes of that.
-            unsafe {
-                let (packets, to) = (packets.add(2 * at as usize), to.add(at as usize));
-                at += unpack_groups(packets, to, bytes - at, self.flags);
+            let end = (at + LEG).min(bytes);
+            if end - at > LINE {
+                // A reader right behind the writer takes each line away while that still writes there. Packets are written
+                // in order, mostly: when the last one is there, so are the others.
+                self.packet::<P>(transfer, packets, (end - 1) / P::PAYLOAD * P::PAYLOAD)?;
             }
-            if at >= bytes {
-                break;
+            while at < end {
+                // SAFETY: packets take twice the bytes of their data; both ends are mapped for `bytes` bytes of that.
+                unsafe {
+                    let (packets, to) = (packets.add(2 * at as usize), to.add(at as usize));
+                    at += unpack_groups(packets, to, end - at, self.flags);
+                }
+                if at < end {
+                    let payload = self.packet::<P>(transfer, packets, at)?;
+                    // SAFETY: `at` is below `bytes`, for which `to` is mapped.
+                    unsafe { store_payload::<P>(to.add(at as usize), payload, bytes - at) };
+                    at += P::PAYLOAD;
+                }
             }
-            let payload = self.packet::<P>(transfer, packets, at)?;
-            // SAFETY: `at` is below `bytes`, for which `to` is mapped.
-            unsafe { store_payload::<P>(to.add(at as usize), payload, bytes - at) };
-            at += P::PAYLOAD;
         }
         Ok(())
     }
