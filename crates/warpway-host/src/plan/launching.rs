@@ -25,6 +25,7 @@ use super::rows::{RowMemory, digest};
 use super::scratch::{Division, Entered};
 use super::transfer::Kernels;
 use super::waiting::{Launched, Waiting};
+use crate::launcher::caught;
 use crate::numeric::FoldKernel;
 use crate::packet::{Flags, Ll16, Packet as _};
 
@@ -107,7 +108,7 @@ impl Prepared {
         };
         self.run_blocks(&run, program)?;
         if self.contract.repairs.flush_at_end || bases.leases_ids() {
-            self.flush(program)?;
+            self.flush(program).map_err(|error| launched.explained(error))?;
         }
         self.close(&waiting)?;
         let repeat = (self.can_repeat() && !all && !scratch.is_own()).then(|| {
@@ -139,7 +140,7 @@ impl Prepared {
             });
         };
         let waiter = shared.comm.waiter();
-        recorded(waiter, |record| run.block(waiter, block, record))
+        recorded((shared.comm.rank(), waiter), |record| run.block(waiter, block, record))
     }
 
     /// Writes the rows of this launch; where peers find them.
@@ -303,10 +304,13 @@ impl Prepared {
 
 /// Records a launch that runs here as the launcher does; `run` says when it begins.
 #[inline]
-pub(super) fn recorded(waiter: &Waiter, run: impl FnOnce(&mut dyn FnMut()) -> Result<()>) -> Result<()> {
+pub(super) fn recorded(
+    (rank, waiter): (u32, &Waiter),
+    run: impl FnOnce(&mut dyn FnMut()) -> Result<()>,
+) -> Result<()> {
     let request = Request { operation: Operation::Launch, peer: None, object: 1, bytes: 0, offset: 0 };
     let mut record = None;
-    let result = run(&mut || record = Some(waiter.recorder.start(request)));
+    let result = caught(rank, (0, 1), || run(&mut || record = Some(waiter.recorder.start(request))));
     match (record, &result) {
         (Some(record), Ok(())) => waiter.recorder.complete(record),
         (Some(record), Err(error)) => waiter.recorder.fail(record, error),
@@ -333,7 +337,10 @@ fn started(waiting: &Waiting<'_>, peer: u32) -> Result<LaunchRecord> {
         || match control.peer(peer, sequence) {
             Peer::Behind(started) => Err(started),
             Peer::Here(words) => Ok(Ok(words)),
-            Peer::Apart => Ok(Err(Error::from(launched.apart(peer)))),
+            Peer::Apart => {
+                launched.control.settle();
+                Ok(Err(Error::from(launched.apart(peer))))
+            }
             Peer::Gone => {
                 let what = "a rank that is waited for does not run ahead";
                 Ok(Err(Error::Internal { place: "plan handshake", what }))
@@ -341,6 +348,7 @@ fn started(waiting: &Waiting<'_>, peer: u32) -> Result<LaunchRecord> {
         },
     )??;
     if let Some(difference) = launched.compare(peer, &words) {
+        control.settle();
         return Err(difference.into());
     }
     let what = "all ranks write records alike";

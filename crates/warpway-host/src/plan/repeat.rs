@@ -266,7 +266,9 @@ impl Prepared {
             (Some(linked), [block]) => {
                 let half = repeat.areas[1].as_ref().map_or(0, |(clock, _)| clock.half()) as usize;
                 let waiter = shared.comm.waiter();
-                recorded(waiter, |record| run.linked_block(waiter, (block, linked, half), record))?;
+                recorded((shared.comm.rank(), waiter), |record| {
+                    run.linked_block(waiter, (block, linked, half), record)
+                })?;
             }
             _ => self.run_blocks(&run, program)?,
         }
