@@ -33,6 +33,9 @@ const CALL_BYTES: u64 = 512 << 10;
 /// Headers and small payloads gathered into one system call.
 const HEAD_BYTES: usize = 4096;
 
+/// Words gathered behind a payload.
+const TAIL_BYTES: usize = 8 * HEADER_BYTES;
+
 /// Payloads up to this size are copied behind their headers, so that many fit into one call.
 const COPIED_BYTES: u64 = 512;
 
@@ -100,13 +103,16 @@ pub(crate) struct Output {
     current: Option<Write>,
     /// Unsent bytes of that piece.
     body: u64,
+    /// Words behind the last piece of a write, which leave with it: one system call, and the receiver wakes once.
+    tail: Vec<u8>,
+    tail_sent: usize,
     /// The sending thread's poller knows the socket.
     registered: bool,
 }
 
 impl Output {
     fn is_empty(&self) -> bool {
-        self.head_sent == self.head.len() && self.body == 0
+        self.head_sent == self.head.len() && self.body == 0 && self.tail_sent == self.tail.len()
     }
 
     /// Notes that `sent` bytes have left.
@@ -115,6 +121,7 @@ impl Output {
         self.head_sent += head as usize;
         let body = (sent - head).min(self.body);
         self.body -= body;
+        self.tail_sent += (sent - head - body).min((self.tail.len() - self.tail_sent) as u64) as usize;
         self.staged.advance(body, self.body);
         if let Some(write) = &mut self.current {
             write.source_offset += body;
@@ -128,8 +135,15 @@ impl Output {
     pub(crate) fn clear(&mut self) {
         // Waits for what is being read.
         self.staged = Staged::default();
+        self.begin();
+        (self.body, self.current) = (0, None);
+    }
+
+    /// Forgets the frames that have been sent.
+    fn begin(&mut self) {
         self.head.clear();
-        (self.head_sent, self.body, self.current) = (0, 0, None);
+        self.tail.clear();
+        (self.head_sent, self.tail_sent) = (0, 0);
     }
 
     fn push(&mut self, header: &Header) {
@@ -170,6 +184,28 @@ impl Output {
             }
         }
         Ok(())
+    }
+
+    /// Moves words that follow the current write behind its last piece.
+    fn push_tail(&mut self, operations: &mut VecDeque<Posted>) {
+        let is_last = |write: &Write| write.left == 0;
+        while self.current.as_ref().is_some_and(is_last) && self.tail.len() < TAIL_BYTES {
+            let Some(Posted::Word { kind, position, memory, offset, operand }) = operations.front() else {
+                break;
+            };
+            let (kind, position, memory) = (*kind, *position, *memory);
+            let header = Header {
+                kind,
+                reason: None,
+                position,
+                memory,
+                offset: *offset,
+                length: 0,
+                operand: *operand,
+            };
+            self.tail.extend_from_slice(&header.encode());
+            operations.pop_front();
+        }
     }
 
     /// Brings the piece to be sent to the host, if it is not there. Not under the queue's lock: it waits for a copy.
@@ -325,16 +361,17 @@ impl Link {
             staged => staged,
         });
         let body = body.map_or(RawBuffer::reading(&[]), |pointer| RawBuffer::new(pointer, length as usize));
-        // SAFETY: the head is a live slice; the body lies in a region that `current` keeps mapped, in the
+        let tail = output.tail.get(output.tail_sent..).filter(|_| length == output.body);
+        let tail = RawBuffer::reading(tail.unwrap_or_default());
+        // SAFETY: head and tail are live slices; the body lies in a region that `current` keeps mapped, in the
         // range that `pointer` has checked, or in the buffer that holds the piece.
-        let sent = unsafe { vectors::send(&self.parts.socket, [head, body]) }?;
+        let sent = unsafe { vectors::send(&self.parts.socket, [head, body, tail]) }?;
         Ok(sent as u64)
     }
 
     /// Takes the next frames from the queue; gives the output up and returns false if there are none.
     fn refill(&self, output: &mut Output) -> Result<bool> {
-        output.head.clear();
-        output.head_sent = 0;
+        output.begin();
         let mut queue = lock(&self.queue);
         if queue.applied > queue.told {
             queue.told = queue.applied;
@@ -351,6 +388,7 @@ impl Link {
             let Some(posted) = queue.operations.pop_front() else { break };
             output.push_operation(posted)?;
         }
+        output.push_tail(&mut queue.operations);
         let idle = output.current.is_none() && queue.operations.is_empty();
         if idle && queue.closing && !queue.goodbye_sent {
             queue.goodbye_sent = true;

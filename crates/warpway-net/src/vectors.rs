@@ -41,10 +41,10 @@ impl RawBuffer {
 ///
 /// # Safety
 /// Every buffer must be readable for the length of the call.
-pub(crate) unsafe fn send(socket: impl AsFd, buffers: [RawBuffer; 2]) -> Result<usize> {
+pub(crate) unsafe fn send(socket: impl AsFd, buffers: [RawBuffer; 3]) -> Result<usize> {
     // SAFETY: `IoSlice` is guaranteed to have the layout of `iovec`, which `RawBuffer` has; the slices are
     // handed to the kernel and never dereferenced here; readability is the caller's promise.
-    let slices = unsafe { std::mem::transmute::<[RawBuffer; 2], [IoSlice<'_>; 2]>(buffers) };
+    let slices = unsafe { std::mem::transmute::<[RawBuffer; 3], [IoSlice<'_>; 3]>(buffers) };
     let mut space: [MaybeUninit<u8>; 0] = [];
     let mut control = SendAncillaryBuffer::new(&mut space);
     sendmsg(socket, &slices, &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
