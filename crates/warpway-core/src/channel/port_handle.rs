@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::port::{BasePortChannel, Memories, PortCopy};
+use crate::connection::{Put, Span};
 use crate::deadline::{Deadline, Timeout};
 use crate::error::Result;
 use crate::fifo::{MemoryId, SemaphoreId, Trigger, TriggerKind};
@@ -84,6 +85,45 @@ impl BasePortChannelHandle {
         let trigger =
             Trigger { destination, destination_offset: offset, value, ..Trigger::new(kind, self.0.id) };
         self.push(&trigger, self.0.timeout)
+    }
+
+    /// [`put`](Self::put) without the service: the calling thread posts the copy to the connection, and then raises the peer's
+    /// semaphore if `signals`. That saves the way to another thread where the connection works on its own once something is
+    /// posted, as TCP does; elsewhere the caller does the copying.
+    ///
+    /// A later [`flush`](Self::flush) covers it. It does not wait for requests that are still in the FIFO: threads that need an
+    /// order on a connection use one way or the other.
+    ///
+    /// # Errors
+    /// `proxy.stale_id`, those of [`Connection::write`](crate::connection::Connection::write), and why the communicator has
+    /// failed.
+    pub fn put_directly(&self, copy: &PortCopy, signals: bool) -> Result<()> {
+        let semaphore = self.0.semaphore();
+        let connection = semaphore.connection();
+        connection.waiter().health.check_during(Operation::Write)?;
+        let destination = self.0.service.memory(copy.destination)?;
+        let source = self.0.service.memory(copy.source)?;
+        if !signals {
+            let PortCopy { destination_offset, source_offset, size, .. } = *copy;
+            return connection
+                .write(&destination, destination_offset, &source, source_offset, size)
+                .map(drop);
+        }
+        semaphore.write_and_signal(Put {
+            destination: Span { memory: &destination, offset: copy.destination_offset },
+            source: Span { memory: &source, offset: copy.source_offset },
+            size: copy.size,
+        })
+    }
+
+    /// [`signal`](Self::signal) without the service, as [`put_directly`](Self::put_directly).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn signal_directly(&self) -> Result<()> {
+        let semaphore = self.0.semaphore();
+        semaphore.connection().waiter().health.check_during(Operation::Signal)?;
+        semaphore.signal()
     }
 
     /// Takes one signal of the peer if there is one.

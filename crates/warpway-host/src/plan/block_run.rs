@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use warpway_core::Result;
-use warpway_core::channel::PortCopy;
+use warpway_core::channel::{BasePortChannelHandle, PortCopy};
 use warpway_core::execution::{ExecutionError, StepPlace};
 use warpway_core::trace::Operation;
+use warpway_core::transport::Transport;
 use warpway_core::wait::{WaitSite, Waiter};
 use warpway_core::{Error, Timeout};
 
@@ -131,7 +132,7 @@ impl Run<'_> {
                 let semaphore = self.memory(*channel)?.semaphore();
                 wait(&mover.waiting, semaphore)
             }
-            Step::PortSignal(channel) => self.port(*channel)?.signal().map(drop),
+            Step::PortSignal(channel) => signal_by_port(self.port(*channel)?),
             Step::PortWait(channel) => {
                 wait_for_proxy(&mover.waiting, self.port(*channel)?.channel().semaphore())
             }
@@ -184,6 +185,15 @@ impl Run<'_> {
             });
         }
         let last = if put.signals { copies.pop() } else { None };
+        if sends_itself(handle) {
+            copies.iter().try_for_each(|copy| handle.put_directly(copy, false))?;
+            match last {
+                Some(last) => handle.put_directly(&last, true)?,
+                None if put.signals => handle.signal_directly()?,
+                None => {}
+            }
+            return if put.flushes { handle.flush().map(drop) } else { Ok(()) };
+        }
         for copy in &copies {
             handle.put(copy)?;
         }
@@ -204,7 +214,7 @@ impl Run<'_> {
         self.channels.memory.get(channel as usize).ok_or_else(|| dangling("a memory channel"))
     }
 
-    fn port(&self, channel: u32) -> Result<&warpway_core::channel::BasePortChannelHandle> {
+    fn port(&self, channel: u32) -> Result<&BasePortChannelHandle> {
         self.channels.port.get(channel as usize).ok_or_else(|| dangling("a port channel"))
     }
 
@@ -220,6 +230,16 @@ impl Run<'_> {
         let (rank, plan) = (self.launched.rank, self.plan.to_owned());
         ExecutionError::Step { rank, plan, place, cause: Box::new(error) }.into()
     }
+}
+
+/// True for connections to which a block posts without the proxy: they carry on by themselves, and a request's way through
+/// another thread takes longer than posting it. All of a connection's requests go the same way, so they keep their order.
+fn sends_itself(handle: &BasePortChannelHandle) -> bool {
+    handle.channel().semaphore().connection().transport() == Transport::Ethernet
+}
+
+fn signal_by_port(handle: &BasePortChannelHandle) -> Result<()> {
+    if sends_itself(handle) { handle.signal_directly() } else { handle.signal().map(drop) }
 }
 
 /// Takes the next signal of a port channel. It is brought by a thread of this host, the peer's proxy or one that receives
