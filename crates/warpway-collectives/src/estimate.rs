@@ -80,7 +80,7 @@ fn all_gather_push(machine: &Machine, cluster: Cluster, message: Message) -> f64
 }
 
 /// A share for each lane (ranks of equal number on their hosts) and host. Every rank folds its lane's shares within the
-/// host, sends each to its owner, folds what has come, sends the result to its lane, and passes all results on.
+/// host, sends each to its owner, folds its own share meanwhile, adds what has come, sends the result to its lane, and passes all results on.
 fn all_reduce_hierarchical(machine: &Machine, cluster: Cluster, message: Message) -> f64 {
     let (hosts, ranks) = (u64::from(cluster.hosts), u64::from(cluster.ranks_per_host));
     let (others, near) = (hosts - 1, ranks - 1);
@@ -91,9 +91,12 @@ fn all_reduce_hierarchical(machine: &Machine, cluster: Cluster, message: Message
     let mut clock = Recurrence::new(machine, (cluster.hosts, cluster.ranks_per_host), touched, ranks > 1);
     clock.meet(near);
     if ranks > 1 {
-        clock.fold(hosts, share, ranks, 1);
+        clock.fold(others, share, ranks, 1);
     }
     let arrival = clock.send(others, share);
+    if ranks > 1 {
+        clock.fold(1, share, ranks, 1);
+    }
     clock.receive(others, arrival);
     clock.fold(1, share, hosts, 1);
     let arrival = clock.send(others, share);

@@ -104,6 +104,10 @@ fn between_hosts_every_byte_crosses_as_seldom_as_possible() {
         let world = World::of_hosts(layout);
         let (hosts, n) = (layout.len() as u64, u64::from(world.n_ranks()));
         let lanes = u64::from(*layout.iter().min().unwrap());
+        let fine = (128 / hosts).clamp(16, 64);
+        let task = Task::new(Function::AllReduce, world.clone());
+        let left = leaving(Function::AllReduce, "hierarchical_fine", &task);
+        assert_eq!(left, vec![2 * (hosts - 1) * lanes * fine; layout.len()], "{layout:?}");
         for (name, pieces) in [("hierarchical", 1), ("hierarchical_pipelined", 16)] {
             let task = |function| Task::new(function, world.clone());
             let left = |function| leaving(function, name, &task(function));

@@ -87,6 +87,18 @@ const RULES: &[Rule] = &[
     ),
     Rule::new(
         SeveralHosts,
+        16 << 20,
+        Named("hierarchical_pipelined"),
+        "between hosts each byte crosses the wire as seldom as can be, while memory works, too",
+    ),
+    Rule::new(
+        SeveralHosts,
+        u64::MAX,
+        Named("hierarchical_fine"),
+        "large messages between hosts in pieces that stay in the caches",
+    ),
+    Rule::new(
+        SeveralHosts,
         u64::MAX,
         Named("hierarchical_pipelined"),
         "between hosts each byte crosses the wire as seldom as can be, while memory works, too",

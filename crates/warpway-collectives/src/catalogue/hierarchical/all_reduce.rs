@@ -4,6 +4,10 @@
 //! host folds all shares of its own ranks (memory), sends to the owners what is theirs (wire), the owners fold what has come
 //! and send the result to their lane (wire), and everybody passes results on within the host (memory). With H hosts, 2 (H - 1)
 //! / H of the message leave a host, and as much enters it.
+//!
+//! Pieces follow each other: while one is on the wire, earlier ones are folded and passed on. What is folded for other hosts,
+//! and what comes from them, lies in a few slots that are used in turns. Whoever has an owner's result of a piece knows that
+//! this owner has taken the piece's parts, so a slot of it may be written again; no words are sent for that.
 
 use std::collections::HashMap;
 
@@ -17,8 +21,12 @@ use crate::catalogue::fits;
 use crate::catalogue::fold::own_at;
 use crate::task::{Function, Task};
 
-/// Pieces that a rank sends before it waits for the first answer.
+/// Pieces that a rank sends before it waits for the first answer: the wire has something to do while answers travel.
 const AHEAD: u32 = 2;
+
+/// Pieces of all hosts' shares in the fine form, and of one: they are to stay in the caches between the steps.
+const FINE_PIECES: u32 = 128;
+const FINE_PIECES_OF_A_SHARE: (u32, u32) = (PIECES, 64);
 
 pub(super) const ALGORITHMS: &[Algorithm] = &[
     Algorithm {
@@ -36,6 +44,18 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         traits: TRAITS,
         fits: fits::several_hosts,
         build: |task| build(task, "all_reduce_hierarchical_pipelined", PIECES),
+    },
+    Algorithm {
+        name: "hierarchical_fine",
+        function: Function::AllReduce,
+        summary: "as hierarchical_pipelined, in smaller pieces, which stay in the caches from step to step",
+        traits: TRAITS,
+        fits: fits::several_hosts,
+        build: |task| {
+            let (fewest, most) = FINE_PIECES_OF_A_SHARE;
+            let pieces = (FINE_PIECES / task.world.n_hosts().max(1)).clamp(fewest, most);
+            build(task, "all_reduce_hierarchical_fine", pieces)
+        },
     },
 ];
 
@@ -69,6 +89,8 @@ struct Exchange<'t> {
     d: Draft<'t>,
     lanes: Lanes,
     pieces: u32,
+    /// Pieces that are under way between two of a rank's steps.
+    ahead: u32,
     /// By rank: what its host has folded for the other hosts, where the host has several ranks.
     folded: Vec<Buffer>,
     /// By rank: what other hosts have folded for it.
@@ -79,7 +101,8 @@ struct Exchange<'t> {
 
 impl<'t> Exchange<'t> {
     fn new(mut d: Draft<'t>, lanes: Lanes, pieces: u32) -> Result<Self, BuildError> {
-        let slots = u64::from(lanes.n_hosts() - 1) * u64::from(pieces);
+        let ahead = AHEAD.min(pieces - 1);
+        let slots = u64::from(lanes.n_hosts() - 1) * u64::from(slots_of(ahead));
         let (mut folded, mut arrived, mut results) = (Vec::new(), Vec::new(), HashMap::new());
         for rank in 0..d.n() {
             let (host, lane) = lanes.place(rank);
@@ -95,12 +118,12 @@ impl<'t> Exchange<'t> {
                 }
             }
         }
-        Ok(Self { d, lanes, pieces, folded, arrived, results })
+        Ok(Self { d, lanes, pieces, ahead, folded, arrived, results })
     }
 
     /// All steps of a rank, those of later pieces before the answers to earlier ones are waited for.
     fn run(&mut self, at: At) -> Result<(), BuildError> {
-        let ahead = AHEAD.min(self.pieces - 1);
+        let ahead = self.ahead;
         for turn in 0..self.pieces + 2 * ahead {
             if turn < self.pieces {
                 self.fold_and_send(at, turn)?;
@@ -123,21 +146,15 @@ impl<'t> Exchange<'t> {
         let locals = self.lanes.host(at.host);
         let mut parcels = Vec::new();
         for host in 0..self.lanes.n_hosts() {
-            let index = self.chunk(at.lane, host, piece);
-            let inputs = locals.iter().map(|rank| self.d.p.input(*rank)?.chunk(index..=index));
-            let inputs = inputs.collect::<Result<Vec<Chunk>, _>>()?;
-            let mine = self.d.p.input(at.me)?.chunk(index..=index)?;
             if host == at.host {
-                if locals.len() > 1 {
-                    self.d.read_and_fold(at.me, &inputs, self.d.p.output(at.me)?.chunk(index..=index)?)?;
-                }
                 continue;
             }
+            let index = self.chunk(at.lane, host, piece);
             let from = match locals.len() {
-                1 => mine,
+                1 => self.d.p.input(at.me)?.chunk(index..=index)?,
                 _ => {
                     let folded = self.slot(&self.folded, at.me, host, piece)?;
-                    self.d.read_and_fold(at.me, &inputs, folded)?;
+                    self.fold_locals(at, index, folded)?;
                     folded
                 }
             };
@@ -150,24 +167,41 @@ impl<'t> Exchange<'t> {
     /// Folds what all hosts have for this rank's own share, and sends the result to the lane and to the host.
     fn finish_own(&mut self, at: At, piece: u32) -> Result<(), BuildError> {
         let peers = self.lane_peers(at);
-        self.d.expect(at.me, &peers)?;
         let index = self.chunk(at.lane, at.host, piece);
         let result = self.d.p.output(at.me)?.chunk(index..=index)?;
         let own = match self.lanes.host(at.host).len() {
             1 => self.d.p.input(at.me)?.chunk(index..=index)?,
-            _ => result,
+            _ => {
+                // Not before: it is still in the cache when the others' parts are added.
+                self.fold_locals(at, index, result)?;
+                result
+            }
         };
+        self.d.expect(at.me, &peers)?;
         let others = self.lanes.others(at.host).map(|host| self.slot(&self.arrived, at.me, host, piece));
         let others = others.collect::<Result<Vec<_>, _>>()?;
         let order = own_at(at.host as usize, others.len());
         let fold = Reduction::of(own, &others).into(result).ordered(&order).with(self.d.task.reduce_op);
         self.d.p.reduce(fold, self.d.crew.blocks())?;
+        // Directly behind the fold, which then stores to both; but one large piece is awaited on the other hosts.
+        let wire_first = self.pieces == 1;
+        if !wire_first {
+            self.put_to_host(at, index)?;
+        }
         self.d.meet(at.me)?;
         for peer in peers {
             let to = self.d.p.output(peer)?.chunk(index..=index)?;
             self.d.p.put_with_signal(self.results[&(at.me, peer)], to, result, SPEAKER)?;
         }
-        self.put_to_host(at, index)
+        if wire_first { self.put_to_host(at, index) } else { Ok(()) }
+    }
+
+    /// Folds a chunk of all ranks of the host.
+    fn fold_locals(&mut self, at: At, index: u64, result: Chunk) -> Result<(), BuildError> {
+        let locals = self.lanes.host(at.host);
+        let inputs = locals.iter().map(|rank| self.d.p.input(*rank)?.chunk(index..=index));
+        let inputs = inputs.collect::<Result<Vec<Chunk>, _>>()?;
+        self.d.read_and_fold(at.me, &inputs, result)
     }
 
     /// Passes the results of the lane's other owners on to the host.
@@ -205,7 +239,13 @@ impl<'t> Exchange<'t> {
     fn slot(&self, of: &[Buffer], rank: u32, other: u32, piece: u32) -> Result<Chunk, BuildError> {
         let (own, _) = self.lanes.place(rank);
         let number = if other < own { other } else { other - 1 };
-        let slot = u64::from(number) * u64::from(self.pieces) + u64::from(piece);
+        let slots = slots_of(self.ahead);
+        let slot = u64::from(number) * u64::from(slots) + u64::from(piece % slots);
         of[rank as usize].chunk(slot..=slot)
     }
+}
+
+/// Before a rank sends piece k, it has waited for the results of piece k - 1 - 2 x ahead, at the other hosts, too.
+fn slots_of(ahead: u32) -> u32 {
+    2 * ahead + 1
 }

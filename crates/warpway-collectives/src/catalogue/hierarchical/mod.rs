@@ -13,7 +13,7 @@
 //! All-to-alls, gathers and scatters have nothing to gain from hosts: their `push` puts each byte over the wire once.
 //!
 //! Each has two forms: `hierarchical` in one piece, for small messages; `hierarchical_pipelined` in many, so that wire and
-//! memory work at the same time.
+//! memory work at the same time. All-reduce has a third, `hierarchical_fine`, in more pieces.
 
 mod all_gather;
 mod all_reduce;
