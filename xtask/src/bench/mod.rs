@@ -14,7 +14,7 @@ use anyhow::{Context as _, ensure};
 use crate::run::root;
 use crate::{collectives, figures, hosts};
 use contest::Programs;
-pub(crate) use results::{Measurement, ResultFile, Series, Unit, median};
+pub(crate) use results::{ResultFile, Series, Unit, median};
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]

@@ -10,9 +10,10 @@ use serde_json::Value;
 use super::file::{File, Round, Summary, VERSION, meaning};
 use super::namespaces::Hosts;
 use crate::bench::machine::{self, Machine};
-use crate::bench::{Measurement, median};
 use crate::figures;
 use crate::run::{cargo, root, step};
+
+const NAME: &str = "collective_two_hosts";
 
 /// Where ranks meet, and where iperf3's server listens.
 const MEETING_PORT: u16 = 29_577;
@@ -48,6 +49,9 @@ pub(crate) struct Arguments {
     /// Limit the wire in each direction, in the words of tc(8): 10gbit
     #[arg(long)]
     rate: Option<String>,
+    /// Congestion control of both hosts instead of the machine's: reno, cubic, bbr
+    #[arg(long)]
+    congestion: Option<String>,
     /// This algorithm instead of the selected one
     #[arg(long)]
     algorithm: Option<String>,
@@ -55,7 +59,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     blocks: Option<u32>,
     /// Name of the file under benchmarks/results
-    #[arg(long, default_value = "collective_two_hosts")]
+    #[arg(long, default_value = NAME)]
     name: String,
     /// Print the figures only, write no file
     #[arg(long)]
@@ -65,25 +69,25 @@ pub(crate) struct Arguments {
 /// Measures; writes the file and the pages that show it.
 pub(crate) fn hold(arguments: &Arguments) -> anyhow::Result<()> {
     step("warpway", cargo("build").args(["--release", "--package", "warpway-cli"]))?;
-    let hosts = Hosts::new(arguments.rate.as_deref())?;
+    let hosts = Hosts::new(arguments.rate.as_deref(), arguments.congestion.as_deref())?;
     let (mut rounds, mut last) = (Vec::new(), None);
     for number in 0..arguments.rounds {
         let (one_way, _) = iperf3(&hosts, arguments.seconds, false).context("iperf3 one way")?;
         let (both_ways, program) = iperf3(&hosts, arguments.seconds, true).context("iperf3 both ways")?;
+        let exchange = ranks(&hosts, arguments, Function::AllToAll).context("all_to_all")?;
         let before = [hosts.sent(0)?, hosts.sent(1)?];
-        let run = all_reduce(&hosts, arguments).with_context(|| format!("all_reduce of round {number}"))?;
+        let run = ranks(&hosts, arguments, Function::AllReduce).context("all_reduce")?;
         let sent = vec![hosts.sent(0)? - before[0], hosts.sent(1)? - before[1]];
-        let us = median(&run.samples);
         let round = Round {
             iperf3_one_way: one_way,
             iperf3_both_ways: both_ways,
-            all_reduce_ms: us / 1e3,
-            all_reduce: run.bytes as f64 / us / 1e3,
-            wrong: run.more.get("wrong").and_then(Value::as_u64).context("no count of wrong elements")?,
+            exchange_ms: exchange.us / 1e3,
+            copies_ms: (run.moved_bytes - exchange.moved_bytes).max(0.0) / run.copy_gb_per_s / 1e6,
+            all_reduce_ms: run.us / 1e3,
+            all_reduce: run.bytes as f64 / run.us / 1e3,
             calls: CHECKED + arguments.batches * (1 + arguments.calls),
             sent,
         };
-        ensure!(round.wrong == 0, "{} elements were wrong", round.wrong);
         eprintln!("xtask: round {number}: {}", Summary::of(std::slice::from_ref(&round), run.bytes).text());
         rounds.push(round);
         last = Some((run, program));
@@ -103,13 +107,14 @@ pub(crate) fn hold(arguments: &Arguments) -> anyhow::Result<()> {
         modified,
         machine: Machine::detect()?,
         command: arguments.line(),
-        programs: vec![run.program.clone(), iperf3],
+        programs: vec![format!("warpway {}", env!("CARGO_PKG_VERSION")), iperf3],
         link: arguments.link(),
+        congestion: hosts.congestion()?,
         meaning: meaning(),
-        ranks: run.ranks,
+        ranks: 2 * arguments.ranks,
         ranks_per_host: arguments.ranks,
         bytes: run.bytes,
-        algorithm: run.more.get("algorithm").and_then(Value::as_str).map(str::to_owned),
+        algorithm: run.algorithm,
         summary,
         rounds,
     };
@@ -127,12 +132,17 @@ impl Arguments {
             "cargo xtask bench hosts --ranks {} --bytes {} --rounds {} --batches {} --calls {} --seconds {}",
             self.ranks, self.bytes, self.rounds, self.batches, self.calls, self.seconds
         );
-        for (name, value) in [("rate", &self.rate), ("algorithm", &self.algorithm)] {
+        for (name, value) in
+            [("rate", &self.rate), ("congestion", &self.congestion), ("algorithm", &self.algorithm)]
+        {
             if let Some(value) = value {
                 line += &format!(" --{name} {value}");
             }
         }
-        self.blocks.map_or(line.clone(), |blocks| format!("{line} --blocks {blocks}"))
+        if let Some(blocks) = self.blocks {
+            line += &format!(" --blocks {blocks}");
+        }
+        if self.name != NAME { format!("{line} --name {}", self.name) } else { line }
     }
 
     fn link(&self) -> String {
@@ -143,8 +153,43 @@ impl Arguments {
     }
 }
 
-/// All ranks; what rank 0 prints.
-fn all_reduce(hosts: &Hosts, arguments: &Arguments) -> anyhow::Result<Measurement> {
+/// What the ranks call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Function {
+    AllReduce,
+    /// It puts as many bytes on the wire, and folds nothing.
+    AllToAll,
+}
+
+/// What `warpway bench` says of one size.
+struct Figures {
+    bytes: u64,
+    /// Median over the batches, of the slowest rank.
+    us: f64,
+    algorithm: Option<String>,
+    /// Bytes that the plan reads and writes on all ranks, and what plain copies of all ranks at once move.
+    moved_bytes: f64,
+    copy_gb_per_s: f64,
+}
+
+impl Figures {
+    fn read(document: &Value) -> anyhow::Result<Self> {
+        let find = |path: &str| document.pointer(path).with_context(|| format!("its document has no {path}"));
+        let number = |path: &str| find(path)?.as_f64().with_context(|| format!("{path} is no number"));
+        let wrong = number("/rows/0/out_of_place/wrong")?;
+        ensure!(wrong == 0.0, "{wrong} elements were wrong");
+        Ok(Self {
+            bytes: find("/rows/0/bytes")?.as_u64().context("bytes is no number")?,
+            us: number("/rows/0/out_of_place/median_us")?,
+            algorithm: find("/rows/0/out_of_place/algorithm")?.as_str().map(str::to_owned),
+            moved_bytes: number("/rows/0/out_of_place/floor/moved_bytes")?,
+            copy_gb_per_s: number("/rows/0/out_of_place/floor/copy_gb_per_s")?,
+        })
+    }
+}
+
+/// Runs all ranks.
+fn ranks(hosts: &Hosts, arguments: &Arguments, function: Function) -> anyhow::Result<Figures> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let token = format!("{}-{now}", std::process::id());
     let n_ranks = 2 * arguments.ranks;
@@ -158,19 +203,23 @@ fn all_reduce(hosts: &Hosts, arguments: &Arguments) -> anyhow::Result<Measuremen
             .env("WARPWAY_BOOTSTRAP_TOKEN", &token)
             .env("WARPWAY_RANK", rank.to_string())
             .env("WARPWAY_WORLD_SIZE", n_ranks.to_string());
-        command.args(["bench", "all_reduce", "--contest", "--place", "out"]);
+        let name = if function == Function::AllReduce { "all_reduce" } else { "all_to_all" };
+        command.args(["bench", name, "--json", "--place", "out"]);
         command.args(["--min-bytes", &arguments.bytes, "--max-bytes", &arguments.bytes]);
         command.args(["--batches", &arguments.batches.to_string()]);
         command.args(["--iterations", &arguments.calls.to_string(), "--limit", "1000"]);
-        if let Some(name) = &arguments.algorithm {
-            command.args(["--algorithm", name]);
-        }
-        if let Some(blocks) = arguments.blocks {
-            command.args(["--blocks", &blocks.to_string()]);
+        if function == Function::AllReduce {
+            if let Some(name) = &arguments.algorithm {
+                command.args(["--algorithm", name]);
+            }
+            if let Some(blocks) = arguments.blocks {
+                command.args(["--blocks", &blocks.to_string()]);
+            }
         }
         ranks.start(&mut command)?;
     }
-    Measurement::parse(&ranks.end()?.swap_remove(0))
+    let document = ranks.end()?.swap_remove(0);
+    Figures::read(&serde_json::from_str(&document).context("rank 0 gave no document")?)
 }
 
 /// 10^9 bytes a second in a direction, and the program's name.

@@ -25,6 +25,8 @@ pub(crate) struct File {
     pub(super) programs: Vec<String>,
     /// The wire.
     pub(super) link: String,
+    /// TCP's congestion control on both hosts, for all contestants.
+    pub(super) congestion: String,
     /// What the figures mean, for those who read the file alone.
     pub(super) meaning: Vec<String>,
     pub(super) ranks: u32,
@@ -43,12 +45,14 @@ pub(crate) struct Round {
     pub(super) iperf3_one_way: f64,
     /// iperf3 --bidir: the mean of both directions.
     pub(super) iperf3_both_ways: f64,
+    /// Milliseconds of an all_to_all that puts the same bytes on the wire and folds nothing.
+    pub(super) exchange_ms: f64,
+    /// Milliseconds in which plain copies on all ranks at once read and write what all_reduce does beyond that.
+    pub(super) copies_ms: f64,
     /// Milliseconds of a call on the slowest rank: the median over batches.
     pub(super) all_reduce_ms: f64,
     /// S / time.
     pub(super) all_reduce: f64,
-    /// Wrong elements of the calls that were checked.
-    pub(super) wrong: u64,
     /// Calls of this round, those that were checked or not timed included.
     pub(super) calls: u64,
     /// Bytes that each host has sent meanwhile.
@@ -60,8 +64,12 @@ pub(crate) struct Round {
 pub(crate) struct Summary {
     pub(super) iperf3_one_way: f64,
     pub(super) iperf3_both_ways: f64,
+    pub(super) exchange_ms: f64,
+    pub(super) copies_ms: f64,
     pub(super) all_reduce_ms: f64,
     pub(super) all_reduce: f64,
+    /// (exchange_ms + copies_ms) / all_reduce_ms: more than 1 where wire and memory work at the same time, or caches help.
+    pub(super) floor_share: f64,
     /// Median of the rounds' ratios.
     pub(super) to_one_way: f64,
     pub(super) to_both_ways: f64,
@@ -83,7 +91,10 @@ impl Summary {
         Self {
             iperf3_one_way: of(&|round| round.iperf3_one_way),
             iperf3_both_ways: of(&|round| round.iperf3_both_ways),
+            exchange_ms: of(&|round| round.exchange_ms),
+            copies_ms: of(&|round| round.copies_ms),
             all_reduce_ms: of(&|round| round.all_reduce_ms),
+            floor_share: of(&|round| (round.exchange_ms + round.copies_ms) / round.all_reduce_ms),
             all_reduce: of(&|round| round.all_reduce),
             to_one_way: of(&|round| round.all_reduce / round.iperf3_one_way),
             to_both_ways: of(&|round| round.all_reduce / round.iperf3_both_ways),
@@ -94,10 +105,13 @@ impl Summary {
     /// For people.
     pub(super) fn text(&self) -> String {
         format!(
-            "all_reduce {:.2} ms, {:.3} GB/s each way; iperf3 one way {:.3}, both ways {:.3} GB/s each; \
+            "all_reduce {:.2} ms, {:.3} GB/s each way; exchange {:.2} + copies {:.2} ms, share {:.2}; iperf3 one way {:.3}, both ways {:.3} GB/s each; \
              ratio to one way {:.3}, to both ways {:.3}; bytes on the wire by the minimum {:.4}",
             self.all_reduce_ms,
             self.all_reduce,
+            self.exchange_ms,
+            self.copies_ms,
+            self.floor_share,
             self.iperf3_one_way,
             self.iperf3_both_ways,
             self.to_one_way,
@@ -114,6 +128,9 @@ pub(super) fn meaning() -> Vec<String> {
          so that is the rate of each direction, both at once.",
         "iperf3_one_way: iperf3 -c, defaults: one stream in one direction. iperf3_both_ways: iperf3 -c --bidir: one stream \
          in each direction at once, the mean of both rates.",
+        "exchange_ms: all_to_all of S bytes, by `push`: as many bytes on the wire, no folds. copies_ms: bytes that the all_reduce's \
+         plan reads and writes beyond those of the all_to_all's, by the rate of plain copies on all ranks at once. Where the \
+         processors are the limit, all_reduce can take less than the two together only by what the caches hold.",
         "wire_by_minimum: tx_bytes of the busier host's interface, headers and retransmissions included, by calls x S.",
         "Both hosts are namespaces of one machine and share its cores. One way, iperf3 has all of them for one direction; \
          the fair peer of a call that uses both directions is iperf3_both_ways.",
@@ -130,9 +147,10 @@ mod tests {
         Round {
             iperf3_one_way: one_way,
             iperf3_both_ways: both_ways,
+            exchange_ms: 0.04,
+            copies_ms: 0.04,
             all_reduce_ms: 0.1 / rate,
             all_reduce: rate,
-            wrong: 0,
             calls: 10,
             sent: sent.to_vec(),
         }
@@ -149,5 +167,6 @@ mod tests {
         assert_eq!((summary.iperf3_one_way, summary.iperf3_both_ways, summary.all_reduce), (4.0, 2.0, 1.5));
         assert_eq!((summary.to_one_way, summary.to_both_ways), (0.5, 0.75));
         assert_eq!(summary.wire_by_minimum, 1.04);
+        assert!((summary.floor_share - 1.2).abs() < 1e-9, "{}", summary.floor_share);
     }
 }

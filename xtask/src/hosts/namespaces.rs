@@ -2,10 +2,12 @@
 
 use std::process::{Command, Output, Stdio};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 /// The interface's name in both namespaces.
 const CABLE: &str = "cable";
+
+const CONGESTION: &str = "net.ipv4.tcp_congestion_control";
 
 /// What a wire of limited rate holds back at once, and how long it keeps a packet at most.
 const BURST: &str = "1mb";
@@ -17,8 +19,9 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// Needs root and iproute2. `rate`: of each direction, in the words of tc(8).
-    pub(super) fn new(rate: Option<&str>) -> anyhow::Result<Self> {
+    /// Needs root and iproute2. `rate`: of each direction, in the words of tc(8). `congestion`: the congestion control of both
+    /// hosts instead of the machine's.
+    pub(super) fn new(rate: Option<&str>, congestion: Option<&str>) -> anyhow::Result<Self> {
         let own = std::process::id();
         let hosts = Self { names: [0, 1].map(|host| format!("warpway-{own}-{host}")) };
         for name in &hosts.names {
@@ -30,6 +33,17 @@ impl Hosts {
             ip(&format!("-n {name} link set lo up"))?;
             ip(&format!("-n {name} addr add {}/24 dev {CABLE}", hosts.address(host)))?;
             ip(&format!("-n {name} link set {CABLE} up"))?;
+            if let Some(name) = congestion {
+                let mut command = hosts.command(host, "sysctl");
+                // It says nothing else where that is not permitted, and ends with 0.
+                let said = run(command.args(["-w", &format!("{CONGESTION}={name}")]))?;
+                let why = String::from_utf8_lossy(&said.stderr).into_owned();
+                ensure!(
+                    host == 1 || hosts.congestion()? == name,
+                    "congestion control {name}: {}",
+                    why.trim()
+                );
+            }
             if let Some(rate) = rate {
                 let mut command = hosts.command(host, "tc");
                 command.args(["qdisc", "add", "dev", CABLE, "root", "tbf", "rate", rate]);
@@ -49,6 +63,12 @@ impl Hosts {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[host], program]).stdin(Stdio::null());
         command
+    }
+
+    /// The congestion control of the hosts.
+    pub(super) fn congestion(&self) -> anyhow::Result<String> {
+        let output = run(self.command(0, "sysctl").args(["-n", CONGESTION]))?;
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     }
 
     /// Bytes that a host has sent over the wire, with all headers and whatever was sent twice.
