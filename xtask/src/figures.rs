@@ -8,8 +8,8 @@ use std::fs;
 use anyhow::{Context as _, ensure};
 
 use crate::bench::{ResultFile, Series, Unit};
-use crate::collectives;
 use crate::run::root;
+use crate::{collectives, hosts};
 
 /// Blocks of README.md between two marks.
 const FIGURES: &str = "figures";
@@ -45,7 +45,7 @@ fn fresh() -> anyhow::Result<Vec<(String, String)>> {
     let readme = fill(&fill(&readme, FIGURES, &figures)?, COLLECTIVES, &of_collectives(&collectives))?;
     let mut files = vec![
         ("README.md".to_owned(), readme),
-        ("benchmarks/RESULTS.md".to_owned(), results(&figures, &collectives)),
+        ("benchmarks/RESULTS.md".to_owned(), results(&figures, &collectives, &hosts::all()?)),
     ];
     files.extend(collectives.iter().map(|file| (collectives::drawing_path(file), collectives::draw(file))));
     Ok(files)
@@ -82,12 +82,13 @@ fn of_collectives(files: &[collectives::File]) -> String {
 }
 
 /// The page of all figures.
-fn results(figures: &str, collectives: &[collectives::File]) -> String {
+fn results(figures: &str, collectives: &[collectives::File], hosts: &[hosts::File]) -> String {
     let chapters: Vec<String> = collectives.iter().map(collectives::page).collect();
     format!(
         "# Results\n\nMade from [results](results) by `cargo xtask docs --write-figures`; [README.md](README.md) says how \
-         figures are taken.\n\n{}## Contests\n\n{}",
+         figures are taken.\n\n{}{}## Contests\n\n{}",
         chapters.concat(),
+        hosts::page(hosts),
         figures.replace("](benchmarks/", "](")
     )
 }

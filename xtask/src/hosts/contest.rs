@@ -94,7 +94,7 @@ pub(crate) fn hold(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let (run, iperf3) = last.context("no rounds")?;
     let summary = Summary::of(&rounds, run.bytes);
-    println!("{}", summary.text());
+    println!("{}\n{}", summary.text(), summary.verdict());
     if arguments.dry {
         return Ok(());
     }
@@ -115,6 +115,7 @@ pub(crate) fn hold(arguments: &Arguments) -> anyhow::Result<()> {
         ranks_per_host: arguments.ranks,
         bytes: run.bytes,
         algorithm: run.algorithm,
+        verdict: summary.verdict(),
         summary,
         rounds,
     };

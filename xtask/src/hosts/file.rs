@@ -1,12 +1,22 @@
 //! The form of the result file, and what its figures mean.
 
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::machine::Machine;
 use crate::bench::median;
+use crate::figures::{digits, size};
+use crate::run::root;
 
 /// The version of these files.
 pub(super) const VERSION: u32 = 1;
+
+/// Least share of iperf3's rate, and most bytes on the wire as a multiple of the fewest.
+const RATE_TARGET: f64 = 0.8;
+const WIRE_TARGET: f64 = 1.05;
 
 /// A contest between an all-reduce of two hosts and iperf3, in turns. Rates are 10^9 bytes a second in one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +44,8 @@ pub(crate) struct File {
     /// S: bytes of each rank's input, and of its output.
     pub(super) bytes: u64,
     pub(super) algorithm: Option<String>,
+    /// Whether the targets are reached, and against which figure of iperf3.
+    pub(super) verdict: String,
     pub(super) summary: Summary,
     pub(super) rounds: Vec<Round>,
 }
@@ -77,6 +89,61 @@ pub(crate) struct Summary {
     pub(super) wire_by_minimum: f64,
 }
 
+impl File {
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let file: Self = serde_json::from_str(text)?;
+        ensure!(file.version == VERSION, "version {} is not {VERSION}", file.version);
+        Ok(file)
+    }
+}
+
+/// All files of this form, by name.
+pub(crate) fn all() -> anyhow::Result<Vec<File>> {
+    let folder = root().join("benchmarks/results");
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry?.path();
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let document: serde_json::Value =
+            serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
+        if document.get("hosts").is_some_and(serde_json::Value::is_string) {
+            files.push(File::parse(&text).with_context(|| format!("cannot read {}", path.display()))?);
+        }
+    }
+    files.sort_by(|a, b| a.hosts.cmp(&b.hosts));
+    Ok(files)
+}
+
+/// The chapter of `benchmarks/RESULTS.md`; nothing if there are no files.
+pub(crate) fn page(files: &[File]) -> String {
+    let Some(first) = files.first() else { return String::new() };
+    let mut page = "## Two hosts\n\nall_reduce between network namespaces joined by a veth pair, in turns with iperf3 \
+                    ([README.md](README.md) says what the figures mean). GB/s in each direction.\n\n\
+                    | file | wire, congestion control | ranks | bytes | all_reduce | iperf3 one way | both ways | wire bytes | floor | verdict |\n\
+                    |---|---|--:|--:|--:|--:|--:|--:|--:|---|\n"
+        .to_owned();
+    for File { hosts, link, congestion, ranks, bytes, summary, verdict, .. } in files {
+        let _ = writeln!(
+            page,
+            "| [{hosts}](results/{hosts}.json) | {link}, {congestion} | {ranks} | {} | **{}** ({} ms) | {} | {} | {:.4} × | {} | {verdict} |",
+            size(*bytes),
+            digits(summary.all_reduce),
+            digits(summary.all_reduce_ms),
+            digits(summary.iperf3_one_way),
+            digits(summary.iperf3_both_ways),
+            summary.wire_by_minimum,
+            digits(summary.floor_share),
+        );
+    }
+    let _ = writeln!(
+        page,
+        "\nFloor: time of an exchange of the same bytes and of plain copies of what is read and written beyond it, by that of \
+         the all_reduce. {}, {} cores.\n",
+        first.machine.cpu, first.machine.cores
+    );
+    page
+}
+
 impl Round {
     /// 2 (H - 1) / H of the message leave each host at least; with two hosts that is the message.
     fn wire_by_minimum(&self, bytes: u64) -> f64 {
@@ -100,6 +167,21 @@ impl Summary {
             to_both_ways: of(&|round| round.all_reduce / round.iperf3_both_ways),
             wire_by_minimum: rounds.iter().map(|round| round.wire_by_minimum(bytes)).fold(0.0, f64::max),
         }
+    }
+
+    /// The share of iperf3's rate is judged one way if that is reached, else both ways.
+    pub(super) fn verdict(&self) -> String {
+        let (against, share) = match self.to_one_way >= RATE_TARGET {
+            true => ("one way", self.to_one_way),
+            false => ("both ways", self.to_both_ways),
+        };
+        let word = |reached: bool| if reached { "reached" } else { "missed" };
+        format!(
+            "rate: {} ({share:.2} of iperf3 {against}, target {RATE_TARGET}); bytes on the wire: {} ({:.4} of the minimum, target {WIRE_TARGET})",
+            word(share >= RATE_TARGET),
+            word(self.wire_by_minimum <= WIRE_TARGET),
+            self.wire_by_minimum
+        )
     }
 
     /// For people.
@@ -167,6 +249,11 @@ mod tests {
         assert_eq!((summary.iperf3_one_way, summary.iperf3_both_ways, summary.all_reduce), (4.0, 2.0, 1.5));
         assert_eq!((summary.to_one_way, summary.to_both_ways), (0.5, 0.75));
         assert_eq!(summary.wire_by_minimum, 1.04);
+        let verdict = "rate: missed (0.75 of iperf3 both ways, target 0.8); bytes on the wire: reached (1.0400 of the minimum, target 1.05)";
+        assert_eq!(summary.verdict(), verdict);
+        let fast = Summary { to_one_way: 0.8, wire_by_minimum: 1.06, ..summary };
+        let verdict = "rate: reached (0.80 of iperf3 one way, target 0.8); bytes on the wire: missed (1.0600 of the minimum, target 1.05)";
+        assert_eq!(fast.verdict(), verdict);
         assert!((summary.floor_share - 1.2).abs() < 1e-9, "{}", summary.floor_share);
     }
 }

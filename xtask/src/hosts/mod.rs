@@ -9,3 +9,4 @@ mod file;
 mod namespaces;
 
 pub(crate) use contest::{Arguments, hold};
+pub(crate) use file::{File, all, page};
