@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use super::super::cost::Price;
 use super::super::program::Move;
 use super::super::result::SpanId;
-use super::{Event, Phase, Run, port};
+use super::thread::Phase;
+use super::{Event, Run, port};
 
 impl<'a> Run<'a> {
     /// A step that takes a fixed time.
