@@ -17,11 +17,11 @@
 
 enum function {
     ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, GATHER, SCATTER, ALL_TO_ALL,
-    ALL_GATHER_V, REDUCE_SCATTER_V, ALL_TO_ALL_V, BARRIER, FUNCTIONS
+    ALL_GATHER_V, REDUCE_SCATTER_V, ALL_TO_ALL_V, BARRIER, SEND_RECV, FUNCTIONS
 };
 static const char *const function_names[FUNCTIONS] = {
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all",
-    "all_gather_v", "reduce_scatter_v", "all_to_all_v", "barrier"};
+    "all_gather_v", "reduce_scatter_v", "all_to_all_v", "barrier", "send_recv"};
 enum type { FLOAT32, BFLOAT16, TYPES };
 static const char *const type_names[TYPES] = {"float32", "bfloat16"};
 enum op { SUM, MIN, MAX, OPS };
@@ -133,6 +133,7 @@ static size_t wrong_elements(const struct task *t, uint64_t round) {
         return differing(t, round, -1, 0, (size_t)t->offsets[me], t->out_count);
     case BROADCAST: return differing(t, round, t->root, 0, 0, t->out_count);
     case SCATTER: return differing(t, round, t->root, 0, (size_t)t->offsets[me], t->out_count);
+    case SEND_RECV: return differing(t, round, (me + n - 1) % n, 0, 0, t->out_count);
     case ALL_GATHER: case ALL_GATHER_V: case GATHER:
         if (t->function == GATHER && me != t->root) return 0;
         for (int r = 0; r < n; r++)
@@ -199,7 +200,8 @@ static const char *make_task(struct task *t) {
     size_t all = t->bytes / t->element, weights = (size_t)n * (size_t)(n + 1) / 2;
     if (t->function == BARRIER) return NULL;
     if (!all || all > INT32_MAX) return "no elements, or more than 31 bits count";
-    int whole = t->function == ALL_REDUCE || t->function == BROADCAST || t->function == REDUCE;
+    int whole = t->function == ALL_REDUCE || t->function == BROADCAST || t->function == REDUCE ||
+                t->function == SEND_RECV;
     if (!whole && !is_sized(t->function) && all % (size_t)n) return "every rank needs as many elements";
     t->counts = (int *)calloc((size_t)n, sizeof *t->counts);
     t->offsets = (int *)calloc((size_t)n, sizeof *t->offsets);

@@ -219,6 +219,20 @@ std::function<void()> make_call(task *t) {
             options.setInput(input<T>(t), counts);
             options.setOutput(output<T>(t), counts);
         });
+    case SEND_RECV: {
+        /* Buffers that are not bound to a peer: what Gloo has for messages between two ranks. */
+        std::shared_ptr<gloo::transport::UnboundBuffer> out =
+            context->createUnboundBuffer(t->in, t->in_count * t->element);
+        std::shared_ptr<gloo::transport::UnboundBuffer> in =
+            context->createUnboundBuffer(t->out, t->out_count * t->element);
+        uint64_t slot = tags++;
+        return [=] {
+            out->send((peer.rank + 1) % peer.ranks, slot);
+            in->recv((peer.rank + peer.ranks - 1) % peer.ranks, slot);
+            out->waitSend();
+            in->waitRecv();
+        };
+    }
     default: return repeat<gloo::BarrierOptions>(gloo::barrier, [](auto &) {});
     }
 }
@@ -229,7 +243,9 @@ const char *place(task *t) {
     switch (t->function) {
     case REDUCE_SCATTER_V: return "Gloo has no call for it";
     case REDUCE_SCATTER: t->in_place = 1; return nullptr; /* it destroys its input */
-    case GATHER: case SCATTER: case ALL_TO_ALL: case ALL_TO_ALL_V: t->in_place = 0; return nullptr;
+    case GATHER: case SCATTER: case ALL_TO_ALL: case ALL_TO_ALL_V: case SEND_RECV:
+        t->in_place = 0;
+        return nullptr;
     default: return nullptr;
     }
 }

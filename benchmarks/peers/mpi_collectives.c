@@ -44,8 +44,9 @@ FOLD(lesser, MIN)
 FOLD(greater, MAX)
 
 static const char *place(struct task *t) {
-    /* There is one buffer. */
+    /* Of broadcasts there is one buffer. */
     if (t->function == BROADCAST || t->function == BARRIER) t->in_place = 1;
+    if (t->function == SEND_RECV) t->in_place = 0;
     return NULL;
 }
 
@@ -73,6 +74,10 @@ static void call(struct task *t) {
     case ALL_GATHER_V: MPI_Allgatherv(in, counts[peer.rank], type, t->out, counts, at, type, world); break;
     case REDUCE_SCATTER_V: MPI_Reduce_scatter(in, t->out, counts, type, op, world); break;
     case ALL_TO_ALL_V: MPI_Alltoallv(in, counts, at, type, t->out, counts, at, type, world); break;
+    case SEND_RECV:
+        MPI_Sendrecv(t->in, all, type, (peer.rank + 1) % peer.ranks, 0, t->out, all, type,
+                     (peer.rank + peer.ranks - 1) % peer.ranks, 0, world, MPI_STATUS_IGNORE);
+        break;
     default: MPI_Barrier(world);
     }
 }

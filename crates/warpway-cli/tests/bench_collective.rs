@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-const FUNCTIONS: [&str; 12] = [
+const FUNCTIONS: [&str; 13] = [
     "all_reduce",
     "all_gather",
     "reduce_scatter",
@@ -19,6 +19,7 @@ const FUNCTIONS: [&str; 12] = [
     "reduce_scatter_v",
     "all_to_all_v",
     "barrier",
+    "send_recv",
 ];
 
 fn bench(function: &str, arguments: &[&str]) -> Output {
@@ -84,6 +85,23 @@ fn types_operators_places_and_slices() {
     }
 }
 
+/// Around a ring of any length, one rank's with itself included.
+#[test]
+fn sends_go_around_the_ranks() {
+    for (ranks, arguments) in [("1", &[][..]), ("2", &["--slices"]), ("4", &["--type", "int8"])] {
+        let arguments: Vec<&str> =
+            ["-n", ranks, "--bytes", "4,100000"].iter().chain(arguments).copied().collect();
+        let found = document("send_recv", &arguments);
+        let measured = rows(&found);
+        assert!(
+            measured.iter().all(|(_, _, places)| *places == [Some(true), None]),
+            "{arguments:?}: {measured:?}"
+        );
+        let row = &found["rows"][measured.len() - 1]["out_of_place"];
+        assert_eq!(row["gb_per_s"], row["bus_gb_per_s"], "{row}");
+    }
+}
+
 #[test]
 fn a_table_with_choices_and_a_plot() {
     let plot = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bench_collective.svg");
@@ -121,6 +139,8 @@ fn what_cannot_be_measured_is_said_before_any_rank_starts() {
         ("all_reduce", &["--algorithm", "nonsense"][..], "two_shot"),
         ("all_gather", &["--algorithm", "two_shot"], "all_gather has"),
         ("all_reduce", &["--min-bytes", "0"], "--min-bytes"),
+        ("send_recv", &["--algorithm", "ring"], "--algorithm: send_recv moves data"),
+        ("send_recv", &["--place", "in"], "--place: send_recv moves data"),
     ] {
         let output = bench(function, arguments);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -156,7 +176,9 @@ fn peers_take_turns() {
     }
     let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bench_collective_cache");
     let names: Vec<&str> = peers.iter().map(|(argument, _)| *argument).collect();
-    for (function, place) in [("all_reduce", "out_of_place"), ("broadcast", "in_place")] {
+    for (function, place) in
+        [("all_reduce", "out_of_place"), ("broadcast", "in_place"), ("send_recv", "out_of_place")]
+    {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warpway"));
         command.args(["bench", function, "-n", "2", "--bytes", "64", "--type", "bfloat16", "--json", "--vs"]);
         command.args([&names.join(","), "--batches", "2", "--iterations", "3"]);

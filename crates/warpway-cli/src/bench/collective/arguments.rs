@@ -9,7 +9,7 @@ use warpway::plan::ReduceOp;
 use warpway_collectives::{Function, find};
 
 use super::super::sizes::Sizes;
-use super::case::Subject;
+use super::case::{Operation, Subject};
 use super::programs::Rival;
 use super::ranks::How;
 use super::turns::Pace;
@@ -42,6 +42,8 @@ pub(in super::super) enum Command {
     AllToAllV(Arguments),
     /// No rank returns before all have called it
     Barrier(Arguments),
+    /// Every rank sends to the next one, and receives from the one before
+    SendRecv(Arguments),
 }
 
 /// Arguments of a collective's benchmark.
@@ -55,8 +57,8 @@ be 0; the exit code is 1 otherwise). The count is what nccl-tests calls so: the 
 functions that have parts, else all.
 
 The bus bandwidth makes functions and numbers of ranks comparable, as in nccl-tests (doc/
-PERFORMANCE.md): size / time × 2(n-1)/n for all_reduce, × 1 for broadcast and reduce, × (n-1)/n for
-all others.
+PERFORMANCE.md): size / time × 2(n-1)/n for all_reduce, × 1 for broadcast, reduce and send_recv,
+× (n-1)/n for all others.
 
 With --vs, the peers' programs take turns with Warpway, batch by batch; ratio is their median time as
 a multiple of Warpway's, more than 1 where Warpway is faster. They are built at first use and kept in
@@ -161,8 +163,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Command {
-    pub(super) fn parts(&self) -> (Function, &Arguments) {
-        match self {
+    pub(super) fn parts(&self) -> (Operation, &Arguments) {
+        let (function, arguments) = match self {
             Self::AllReduce(arguments) => (Function::AllReduce, arguments),
             Self::AllGather(arguments) => (Function::AllGather, arguments),
             Self::ReduceScatter(arguments) => (Function::ReduceScatter, arguments),
@@ -175,14 +177,25 @@ impl Command {
             Self::ReduceScatterV(arguments) => (Function::ReduceScatterV, arguments),
             Self::AllToAllV(arguments) => (Function::AllToAllV, arguments),
             Self::Barrier(arguments) => (Function::Barrier, arguments),
-        }
+            Self::SendRecv(arguments) => return (Operation::SendRecv, arguments),
+        };
+        (function.into(), arguments)
     }
 }
 
 impl Arguments {
     /// An error for what cannot be measured, before any rank is started.
-    pub(super) fn check(&self, function: Function) -> anyhow::Result<()> {
+    pub(super) fn check(&self, operation: Operation) -> anyhow::Result<()> {
         self.sizes.check()?;
+        let Some(function) = operation.collective() else {
+            let no =
+                |option: &str| format!("{option}: send_recv moves data from one buffer to another as it is");
+            ensure!(self.algorithm.is_none(), no("--algorithm"));
+            ensure!(self.blocks.is_none(), no("--blocks"));
+            ensure!(!self.explain, no("--explain"));
+            ensure!(matches!(self.place, None | Some(Place::Out)), no("--place"));
+            return Ok(());
+        };
         if let Some(name) = &self.algorithm {
             let known: Vec<&str> = warpway_collectives::catalogue()
                 .filter(|algorithm| algorithm.function == function)
@@ -197,7 +210,7 @@ impl Arguments {
         Ok(())
     }
 
-    pub(super) fn subject(&self, function: Function, n_ranks: u32) -> Subject {
+    pub(super) fn subject(&self, operation: Operation, n_ranks: u32) -> Subject {
         let op = match self.op {
             Op::Sum => ReduceOp::Sum,
             Op::Min => ReduceOp::Min,
@@ -205,7 +218,7 @@ impl Arguments {
             Op::Prod => ReduceOp::Prod,
             Op::Avg => ReduceOp::Avg,
         };
-        Subject { function, data_type: self.data_type, op, root: self.root, n_ranks }
+        Subject { operation, data_type: self.data_type, op, root: self.root, n_ranks }
     }
 
     pub(super) fn how(&self) -> How {
@@ -218,14 +231,14 @@ impl Arguments {
 
     /// A barrier has none.
     pub(super) fn sizes(&self, subject: &Subject) -> Vec<u64> {
-        if subject.function == Function::Barrier { vec![0] } else { self.sizes.of(subject.granule()) }
+        if subject.operation.is_barrier() { vec![0] } else { self.sizes.of(subject.granule()) }
     }
 
     /// Out of place (false) and in place, as far as they are measured.
-    pub(super) fn places(&self, function: Function) -> impl Iterator<Item = bool> + use<> {
-        let chosen = self.place.unwrap_or(match function {
-            Function::Barrier => Place::Out,
-            Function::Broadcast if !self.vs.is_empty() => Place::In,
+    pub(super) fn places(&self, operation: Operation) -> impl Iterator<Item = bool> + use<> {
+        let chosen = self.place.unwrap_or(match operation {
+            Operation::Collective(Function::Barrier) | Operation::SendRecv => Place::Out,
+            Operation::Collective(Function::Broadcast) if !self.vs.is_empty() => Place::In,
             _ if !self.vs.is_empty() => Place::Out,
             _ => Place::Both,
         });

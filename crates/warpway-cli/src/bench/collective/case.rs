@@ -1,5 +1,7 @@
 //! What is measured, and which elements each rank gives and gets.
 
+use std::fmt;
+
 use warpway::DataType;
 use warpway::plan::ReduceOp;
 use warpway_collectives::Function;
@@ -7,11 +9,19 @@ use warpway_collectives::Function;
 /// What all sizes of a run have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Subject {
-    pub(super) function: Function,
+    pub(super) operation: Operation,
     pub(super) data_type: DataType,
     pub(super) op: ReduceOp,
     pub(super) root: u32,
     pub(super) n_ranks: u32,
+}
+
+/// What all ranks do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Collective(Function),
+    /// Each sends to the next one, and receives from the one before, at once.
+    SendRecv,
 }
 
 /// One size, out of place or in place.
@@ -41,6 +51,50 @@ pub(super) struct Range {
     pub(super) len: u64,
 }
 
+impl From<Function> for Operation {
+    fn from(function: Function) -> Self {
+        Self::Collective(function)
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Operation {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Collective(function) => function.name(),
+            Self::SendRecv => "send_recv",
+        }
+    }
+
+    pub(super) fn collective(self) -> Option<Function> {
+        match self {
+            Self::Collective(function) => Some(function),
+            Self::SendRecv => None,
+        }
+    }
+
+    pub(super) fn reduces(self) -> bool {
+        self.collective().is_some_and(Function::reduces)
+    }
+
+    pub(super) fn is_rooted(self) -> bool {
+        self.collective().is_some_and(Function::is_rooted)
+    }
+
+    fn is_sized(self) -> bool {
+        self.collective().is_some_and(Function::is_sized)
+    }
+
+    pub(super) fn is_barrier(self) -> bool {
+        self == Self::Collective(Function::Barrier)
+    }
+}
+
 impl Subject {
     /// Size of an element.
     pub(super) fn element(&self) -> u64 {
@@ -50,7 +104,7 @@ impl Subject {
     /// True if every rank has one part, as long as the others'.
     fn has_equal_parts(&self) -> bool {
         use Function::{AllGather, AllToAll, Gather, ReduceScatter, Scatter};
-        matches!(self.function, AllGather | AllToAll | Gather | ReduceScatter | Scatter)
+        matches!(self.operation.collective(), Some(AllGather | AllToAll | Gather | ReduceScatter | Scatter))
     }
 
     /// Sizes are multiples of this.
@@ -77,10 +131,10 @@ impl Subject {
     pub(super) fn bus_factor(&self) -> f64 {
         use Function::{AllReduce, Barrier, Broadcast, Reduce};
         let n = f64::from(self.n_ranks);
-        match self.function {
-            AllReduce => 2.0 * (n - 1.0) / n,
-            Broadcast | Reduce => 1.0,
-            Barrier => 0.0,
+        match self.operation.collective() {
+            Some(AllReduce) => 2.0 * (n - 1.0) / n,
+            Some(Broadcast | Reduce) | None => 1.0,
+            Some(Barrier) => 0.0,
             _ => (n - 1.0) / n,
         }
     }
@@ -91,8 +145,8 @@ impl Subject {
     fn uneven(&self, all: u64, from: u32, to: u32) -> u64 {
         let n = u64::from(self.n_ranks);
         let total = n * (n + 1) / 2;
-        let place = match self.function {
-            Function::AllToAllV => (u64::from(from) + u64::from(to)) % n,
+        let place = match self.operation.collective() {
+            Some(Function::AllToAllV) => (u64::from(from) + u64::from(to)) % n,
             _ => u64::from(to),
         };
         let unit = all / total;
@@ -101,7 +155,7 @@ impl Subject {
 
     /// Elements that rank `from` has for rank `to`.
     fn part(&self, all: u64, from: u32, to: u32) -> u64 {
-        if self.function.is_sized() { self.uneven(all, from, to) } else { all / u64::from(self.n_ranks) }
+        if self.operation.is_sized() { self.uneven(all, from, to) } else { all / u64::from(self.n_ranks) }
     }
 
     /// Where, in the parts of rank `from`, that for rank `to` begins.
@@ -115,7 +169,7 @@ impl Subject {
         use Function::{
             AllGather, AllGatherV, Barrier, Broadcast, Gather, Reduce, ReduceScatter, ReduceScatterV, Scatter,
         };
-        let all = if self.function == Barrier { 0 } else { case.bytes / self.element() };
+        let all = if self.operation.is_barrier() { 0 } else { case.bytes / self.element() };
         let counts: Vec<u64> = (0..self.n_ranks).map(|to| self.part(all, rank, to)).collect();
         let offsets: Vec<u64> = (0..self.n_ranks).map(|to| self.offset(case.bytes, rank, to)).collect();
         let (own, at) = (counts[rank as usize], offsets[rank as usize]);
@@ -124,16 +178,16 @@ impl Subject {
             (Range { start: 0, len: all }, Range { start: at, len: own }, Range { start: 0, len: 0 });
         // Ranks that are not the root have a buffer as long as their part.
         let alone = Range { start: 0, len: own };
-        let (input, output) = match self.function {
-            AllGather | AllGatherV => (part, whole),
-            ReduceScatter | ReduceScatterV => (whole, part),
-            Broadcast => (if root || case.in_place { whole } else { none }, whole),
-            Reduce => (whole, if root { whole } else { none }),
-            Gather if root => (part, whole),
-            Gather => (alone, none),
-            Scatter if root => (whole, part),
-            Scatter => (none, alone),
-            Barrier => (none, none),
+        let (input, output) = match self.operation.collective() {
+            Some(AllGather | AllGatherV) => (part, whole),
+            Some(ReduceScatter | ReduceScatterV) => (whole, part),
+            Some(Broadcast) => (if root || case.in_place { whole } else { none }, whole),
+            Some(Reduce) => (whole, if root { whole } else { none }),
+            Some(Gather) if root => (part, whole),
+            Some(Gather) => (alone, none),
+            Some(Scatter) if root => (whole, part),
+            Some(Scatter) => (none, alone),
+            Some(Barrier) => (none, none),
             _ => (whole, whole),
         };
         let whole = (input.start + input.len).max(output.start + output.len);
@@ -150,7 +204,13 @@ mod tests {
     use super::*;
 
     fn subject(function: Function, n_ranks: u32) -> Subject {
-        Subject { function, data_type: DataType::Float32, op: ReduceOp::Sum, root: 1, n_ranks }
+        Subject {
+            operation: function.into(),
+            data_type: DataType::Float32,
+            op: ReduceOp::Sum,
+            root: 1,
+            n_ranks,
+        }
     }
 
     fn range(start: u64, len: u64) -> Range {
@@ -211,6 +271,8 @@ mod tests {
             assert_eq!(factor(function), 0.75);
         }
         assert_eq!([factor(Function::Broadcast), factor(Function::Reduce)], [1.0; 2]);
+        let around = Subject { operation: Operation::SendRecv, ..subject(Function::Barrier, 4) };
+        assert_eq!(around.bus_factor(), 1.0);
     }
 
     #[test]

@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn rates_ratios_and_shares() {
         let subject = Subject {
-            function: Function::AllReduce,
+            operation: Function::AllReduce.into(),
             data_type: DataType::Float32,
             op: ReduceOp::Sum,
             root: 0,

@@ -175,13 +175,14 @@ mod tests {
     use warpway::{Config, Context, DataType, in_process};
     use warpway_collectives::Function;
 
+    use super::super::case::Operation;
     use super::*;
 
     /// Nothing is right before a call, the input's own part in place apart; a changed guard counts.
     #[test]
     fn what_no_call_has_written_is_wrong() {
         let subject = |function| Subject {
-            function,
+            operation: Operation::from(function),
             data_type: DataType::Float16,
             op: ReduceOp::Max,
             root: 0,

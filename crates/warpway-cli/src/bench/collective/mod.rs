@@ -1,5 +1,5 @@
-//! `warpway bench <collective>`: every collective between real processes, in the manner of nccl-tests, checked
-//! against an oracle, and in turns with Open MPI and Gloo.
+//! `warpway bench <collective>`: every collective, and sends around a ring, between real processes, in the manner of
+//! nccl-tests, checked against an oracle, and in turns with Open MPI and Gloo.
 //!
 //! | file | question it answers |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | `arguments.rs`, `report.rs`, `table.rs`, `plot.rs` | input and output |
 //!
 //! The bandwidth of a call is its bytes divided by its time; the bus bandwidth is that times a factor, so that figures of
-//! different functions and numbers of ranks can be held against the rate of a link: 2(n−1)/n for all_reduce, 1 for broadcast
-//! and reduce, (n−1)/n for the others (nccl-tests, doc/PERFORMANCE.md).
+//! different functions and numbers of ranks can be held against the rate of a link: 2(n−1)/n for all_reduce, 1 for broadcast,
+//! reduce and send_recv, (n−1)/n for the others (nccl-tests, doc/PERFORMANCE.md).
 
 mod arguments;
 mod case;
@@ -53,8 +53,8 @@ const FLOOR_BYTES: u64 = 1 << 20;
 
 /// Runs the benchmark, or launches the ranks that do.
 pub(super) fn run(command: &Command) -> anyhow::Result<u8> {
-    let (function, arguments) = command.parts();
-    arguments.check(function)?;
+    let (operation, arguments) = command.parts();
+    arguments.check(operation)?;
     if !session::is_launched()? {
         for rival in &arguments.vs {
             // While no rank waits yet.
@@ -63,7 +63,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<u8> {
         return super::launch_ranks(arguments.n_ranks);
     }
     let session = Session::join(None)?;
-    let subject = arguments.subject(function, session.n_ranks());
+    let subject = arguments.subject(operation, session.n_ranks());
     // The peers are to hear the reason, not only that this rank has left.
     take_part(&session, &subject, arguments).inspect_err(|error| session.comm().abort(format!("{error:#}")))
 }
@@ -91,7 +91,7 @@ fn lead(ranks: &RefCell<Ranks<'_>>, subject: &Subject, arguments: &Arguments) ->
     let mut report = Report::new(subject, arguments);
     for bytes in arguments.sizes(subject) {
         let mut row = Row::new(subject, bytes);
-        for case in arguments.places(subject.function).map(|in_place| Case { bytes, in_place }) {
+        for case in arguments.places(subject.operation).map(|in_place| Case { bytes, in_place }) {
             let mut contestants: Vec<&mut dyn Contestant> = vec![&mut ours, &mut copies];
             contestants.extend(peers.iter_mut().map(|peer| peer as &mut dyn Contestant));
             let outcomes = hold(&mut contestants, case, pace, &|name| report.progress(case, name))?;

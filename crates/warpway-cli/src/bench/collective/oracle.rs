@@ -39,7 +39,7 @@ impl Round {
         let table =
             |element: &dyn Fn(u64) -> Vec<u8>| Table { bytes: (0..PERIOD).flat_map(element).collect() };
         let ranks = 0..subject.n_ranks;
-        if !subject.function.reduces() {
+        if !subject.operation.reduces() {
             let size = subject.element();
             let bytes = |rank, at: u64| {
                 (at * size..(at + 1) * size).map(|at| pattern::byte(round, rank, at)).collect()
@@ -82,7 +82,10 @@ impl Round {
                 })
                 .collect()
         };
-        match subject.function {
+        let Some(function) = subject.operation.collective() else {
+            return whole(given((rank + subject.n_ranks - 1) % subject.n_ranks), 0);
+        };
+        match function {
             AllReduce | Reduce => whole(folded, 0),
             ReduceScatter | ReduceScatterV => whole(folded, at),
             Broadcast => whole(given(subject.root), 0),
@@ -138,6 +141,7 @@ mod tests {
     use warpway::DataType;
     use warpway::plan::ReduceOp;
 
+    use super::super::case::Operation;
     use super::*;
 
     fn bytes_of(segment: &Segment<'_>, element: u64) -> Vec<u8> {
@@ -152,7 +156,10 @@ mod tests {
         let own = shape.offsets[rank as usize] as usize..;
         let own = own.start..own.start + shape.counts[rank as usize] as usize;
         let root = &inputs[subject.root as usize];
-        match subject.function {
+        let Some(function) = subject.operation.collective() else {
+            return inputs[(rank as usize + inputs.len() - 1) % inputs.len()].clone();
+        };
+        match function {
             Function::AllReduce => sums().collect(),
             Function::Reduce if rank == subject.root => sums().collect(),
             Function::ReduceScatter | Function::ReduceScatterV => sums().collect::<Vec<_>>()[own].to_vec(),
@@ -175,15 +182,11 @@ mod tests {
     #[test]
     fn results_are_what_the_functions_define() {
         let n_ranks = 3;
-        for (function, _) in Function::NAMED {
+        let collectives = Function::NAMED.iter().map(|(function, _)| Operation::from(*function));
+        for operation in collectives.chain([Operation::SendRecv]) {
             for elements in [3, 33, 60_000] {
-                let subject = Subject {
-                    function: *function,
-                    data_type: DataType::Uint64,
-                    op: ReduceOp::Sum,
-                    root: 2,
-                    n_ranks,
-                };
+                let subject =
+                    Subject { operation, data_type: DataType::Uint64, op: ReduceOp::Sum, root: 2, n_ranks };
                 let case = Case { bytes: 8 * elements, in_place: false };
                 let round = Round::new(&subject, 5).unwrap();
                 let words = |bytes: Vec<u8>| -> Vec<u64> {
@@ -199,7 +202,7 @@ mod tests {
                     assert_eq!(
                         found,
                         expected(&subject, case, rank, &inputs),
-                        "{function} {elements} {rank}"
+                        "{operation} {elements} {rank}"
                     );
                 }
             }
@@ -209,7 +212,7 @@ mod tests {
     #[test]
     fn wrong_elements_are_counted() {
         let subject = Subject {
-            function: Function::AllGather,
+            operation: Function::AllGather.into(),
             data_type: DataType::Float16,
             op: ReduceOp::Sum,
             root: 0,

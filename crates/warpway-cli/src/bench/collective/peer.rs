@@ -111,10 +111,10 @@ impl Contestant for Peer<'_> {
     }
 
     fn open(&mut self, case: Case) -> anyhow::Result<Opened> {
-        let Subject { function, data_type, op, root, .. } = self.subject;
+        let Subject { operation, data_type, op, root, .. } = self.subject;
         let place = if case.in_place { "in" } else { "out" };
-        let op = if function.reduces() { op.to_string() } else { "sum".to_owned() };
-        let answer = self.ask(&format!("open {function} {data_type} {op} {place} {} {root}", case.bytes))?;
+        let op = if operation.reduces() { op.to_string() } else { "sum".to_owned() };
+        let answer = self.ask(&format!("open {operation} {data_type} {op} {place} {} {root}", case.bytes))?;
         if let Some(why) = answer.unsupported {
             return Ok(Opened::Unsupported(why));
         }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     const SUBJECT: Subject = Subject {
-        function: Function::AllGather,
+        operation: Function::AllGather.into(),
         data_type: DataType::Bfloat16,
         op: ReduceOp::Sum,
         root: 0,

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use warpway::{Bootstrap as _, Call, Result, Timeout};
+use warpway::{Bootstrap as _, Call, Incoming, Outgoing, Result, Timeout};
 use warpway_collectives::{Explanation, Function};
 
 use super::super::session::Session;
@@ -90,7 +90,8 @@ impl<'a> Ranks<'a> {
         let Self { session, subject, how, message, .. } = self;
         let Some(message) = message else { return Ok(None) };
         let (counts, views) = parts(message);
-        Ok(Some(session.comm().explain(&call(subject, how, &counts, views))?))
+        let Some(call) = call(subject, how, &counts, views) else { return Ok(None) };
+        Ok(Some(session.comm().explain(&call)?))
     }
 
     fn obey(&mut self, order: Order) -> Result<f64> {
@@ -129,9 +130,15 @@ impl<'a> Ranks<'a> {
         let Self { session, subject, how, message, .. } = self;
         let Some(message) = message else { return Ok(()) };
         let (counts, views) = parts(message);
-        let call = call(subject, how, &counts, views);
+        if let Some(call) = call(subject, how, &counts, views) {
+            return (0..calls).try_for_each(|_| session.comm().collective(&call));
+        }
+        let (rank, n) = (session.rank(), subject.n_ranks);
+        let (next, before) = ((rank + 1) % n, (rank + n - 1) % n);
         for _ in 0..calls {
-            session.comm().collective(&call)?;
+            let Views::Apart { input, output } = message.views() else { return Ok(()) };
+            let target = Incoming::new(output, subject.data_type);
+            session.comm().send_recv(Outgoing::new(input, subject.data_type), next, target, before)?;
         }
         Ok(())
     }
@@ -176,9 +183,9 @@ fn parts(message: &mut Message) -> (Vec<u64>, Views<'_>) {
     (message.shape().counts.clone(), message.views())
 }
 
-/// The call of a case.
-fn call<'a>(subject: &Subject, how: &'a How, counts: &'a Vec<u64>, views: Views<'a>) -> Call<'a> {
-    let (function, data_type) = (subject.function, subject.data_type);
+/// The call of a case, if it is a collective's.
+fn call<'a>(subject: &Subject, how: &'a How, counts: &'a Vec<u64>, views: Views<'a>) -> Option<Call<'a>> {
+    let (function, data_type) = (subject.operation.collective()?, subject.data_type);
     let mut call = match views {
         _ if function == Function::Barrier => Call::barrier(),
         Views::Apart { input, output } => Call::new(function, input, output, data_type),
@@ -198,10 +205,10 @@ fn call<'a>(subject: &Subject, how: &'a How, counts: &'a Vec<u64>, views: Views<
     if let Some(name) = &how.algorithm {
         call = call.with_algorithm(name);
     }
-    match how.blocks {
+    Some(match how.blocks {
         Some(blocks) => call.with_blocks(blocks),
         None => call,
-    }
+    })
 }
 
 impl Order {

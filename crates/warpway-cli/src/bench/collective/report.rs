@@ -73,13 +73,13 @@ struct Contestant<'a> {
 
 impl Heading {
     fn new(subject: &Subject, memory: &'static str) -> Self {
-        let function = subject.function;
+        let operation = subject.operation;
         Self {
-            benchmark: function.name(),
+            benchmark: operation.name(),
             ranks: subject.n_ranks,
             data_type: subject.data_type.to_string(),
-            op: function.reduces().then(|| subject.op.to_string()),
-            root: function.is_rooted().then_some(subject.root),
+            op: operation.reduces().then(|| subject.op.to_string()),
+            root: operation.is_rooted().then_some(subject.root),
             memory,
         }
     }
@@ -104,7 +104,7 @@ impl Report {
             (_, true) => Form::Document,
             _ => Form::Table,
         };
-        let places: Vec<bool> = arguments.places(subject.function).collect();
+        let places: Vec<bool> = arguments.places(subject.operation).collect();
         let columns = Columns {
             places: [places.contains(&false), places.contains(&true)],
             peers: arguments.vs.iter().map(|rival| rival.name().to_owned()).collect(),
