@@ -252,6 +252,54 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
     );
     wrong("\"blocks\": 2", "\"blocks\": 0", line_of(&good, "65536"), "0 blocks");
     wrong("1.5", "\"fast\"", line_of(&good, "1.5"), "invalid type");
+    // Negative numbers, and numbers of another unit.
+    wrong(
+        "\"microseconds\": 1.5",
+        "\"microseconds\": -1.5",
+        line_of(&good, "\"bytes\": 1024"),
+        "never measured",
+    );
+    wrong("\"bytes\": 65536", "\"bytes\": -1", line_of(&good, "65536"), "invalid value: integer `-1`");
+    wrong("\"bytes\": 65536", "\"bytes\": \"64K\"", line_of(&good, "65536"), "invalid type: string \"64K\"");
+    wrong(
+        "\"microseconds\": 1.5",
+        "\"nanoseconds\": 1.5",
+        line_of(&good, "1.5"),
+        "unknown field `nanoseconds`",
+    );
+    // What is there twice, and what is not there.
+    let twice = "\"in_place\": false,\n      \"in_place\": true";
+    wrong("\"in_place\": false", twice, line_of(&good, "\"in_place\"") + 1, "duplicate field `in_place`");
+    wrong("\"warpway_tuning\": 1,", "", 2, "missing field `warpway_tuning`");
+    let measured_twice = {
+        let mut table = table();
+        table.measured.push(table.measured[0].clone());
+        table.to_json()
+    };
+    let error = Table::from_json(&measured_twice).unwrap_err();
+    let second = 1 + measured_twice
+        .rmatch_indices("\"function\"")
+        .next()
+        .map_or(0, |(at, _)| measured_twice[..at].matches('\n').count());
+    assert_eq!(
+        (error.line, error.why.as_str()),
+        (second, "all_reduce: the same ranks, type and place are measured twice")
+    );
+    // Overrides.
+    let overridden = |entry: &str| {
+        let text = good.replacen("\"overrides\": []", &format!("\"overrides\": [\n    {entry}\n  ]"), 1);
+        let error = Table::from_json(&text).unwrap_err();
+        assert_eq!(error.line, line_of(&text, entry), "{error}");
+        error.why
+    };
+    let why = overridden(r#"{"function": "gather", "min_bytes": 9, "max_bytes": 8, "algorithm": "push"}"#);
+    assert_eq!(why, "gather: an override from 9 to 8 bytes holds for none");
+    let why = overridden(r#"{"function": "gather", "algorithm": "push", "blocks": 0}"#);
+    assert_eq!(why, "gather: an override to 0 blocks");
+    assert!(
+        overridden(r#"{"function": "gather", "algorithm": "push", "min_kilobytes": 1}"#)
+            .contains("unknown field")
+    );
     let error = Table::from_json("{\n  \"warpway_tuning\": 1,\n  oops").unwrap_err();
     assert_eq!(error.line, 3);
     assert!(Table::from_json("").is_err());

@@ -180,6 +180,21 @@ impl Measured {
     }
 }
 
+impl Entry {
+    fn check(self) -> Result<Override, String> {
+        let Self { function: FunctionName(function), min_bytes, max_bytes, algorithm, blocks } = self;
+        if min_bytes > max_bytes {
+            return Err(format!(
+                "{function}: an override from {min_bytes} to {max_bytes} bytes holds for none"
+            ));
+        }
+        if blocks == Some(0) {
+            return Err(format!("{function}: an override to 0 blocks"));
+        }
+        Ok(Override { function, min_bytes, max_bytes, algorithm, blocks })
+    }
+}
+
 /// The first line from line `start` on that has `word`, from 1.
 fn line_of(text: &str, word: &str, start: usize) -> usize {
     let mut lines = text.lines().zip(1..).filter(|(_, at)| *at >= start);
@@ -211,21 +226,23 @@ impl Table {
             let why = text.rsplit_once(" at line ").map_or(text.as_str(), |(why, _)| why);
             bad(line, why.to_owned())
         })?;
-        let entry = |Entry { function, min_bytes, max_bytes, algorithm, blocks }: Entry| Override {
-            function: function.0,
-            min_bytes,
-            max_bytes,
-            algorithm,
-            blocks,
-        };
         // Overrides stand before the measurements, and each has its function.
         let before = file.overrides.len();
-        let overrides = file.overrides.into_iter().map(entry).collect();
+        let entry =
+            |(at, entry): (usize, Entry)| entry.check().map_err(|why| bad(line_of_function(text, at), why));
+        let overrides = file.overrides.into_iter().enumerate().map(entry).collect::<Result<_, _>>()?;
         let check = |(at, measured): (usize, Measured)| {
             let line = |word: &str| line_of(text, word, line_of_function(text, before + at));
             measured.check().map_err(|Mistake { word, why }| bad(line(&word), why))
         };
-        let measured = file.measured.into_iter().enumerate().map(check).collect::<Result<_, _>>()?;
+        let measured: Vec<Sizes> =
+            file.measured.into_iter().enumerate().map(check).collect::<Result<_, _>>()?;
+        for (at, sizes) in measured.iter().enumerate() {
+            if measured[..at].iter().any(|other| other.is_like(sizes)) {
+                let why = format!("{}: the same ranks, type and place are measured twice", sizes.function);
+                return Err(bad(line_of_function(text, before + at), why));
+            }
+        }
         Ok(Self { origin: file.origin, overrides, measured })
     }
 

@@ -84,7 +84,7 @@ impl Table {
 }
 
 impl Sizes {
-    fn is_like(&self, other: &Self) -> bool {
+    pub(super) fn is_like(&self, other: &Self) -> bool {
         let key = |sizes: &Self| (sizes.function, sizes.data_type, sizes.in_place);
         key(self) == key(other) && self.ranks_per_host == other.ranks_per_host
     }
