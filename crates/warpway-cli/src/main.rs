@@ -6,6 +6,7 @@ mod date;
 mod doctor;
 mod jit;
 mod launch;
+mod origin;
 mod plan;
 mod plan_file;
 mod size;

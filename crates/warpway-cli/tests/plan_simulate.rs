@@ -65,7 +65,7 @@ fn worlds_without_a_plan() {
     let (code, _, complaints) = plan(&estimate);
     assert_eq!((code, complaints.contains("use --estimate")), (3, true), "{complaints}");
     let (code, _, complaints) =
-        plan(&["simulate", "--collective", "all_gather", "--algorithm", "packets", "--estimate"]);
+        plan(&["simulate", "--collective", "gather", "--algorithm", "packets", "--estimate"]);
     assert_eq!((code, complaints.contains("all_reduce by hierarchical")), (3, true), "{complaints}");
 }
 
@@ -100,4 +100,28 @@ fn pictures_traces_and_schedules_are_written() {
     let trace: Value = serde_json::from_str(&std::fs::read_to_string(trace).unwrap()).unwrap();
     assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
     assert!(std::fs::read_to_string(goal).unwrap().starts_with("num_ranks 4\n\nrank 0 {\n"));
+}
+
+/// Three ranks, whose cores are not watched, and a topology that is given: nothing but the functions that are asked for.
+#[test]
+fn a_check_says_where_its_figures_come_from() {
+    let topology = file("check.json", &plan(&["simulate", "--example"]).1);
+    let found = std::env::temp_dir().join(format!("warpway-{}-accuracy.json", std::process::id()));
+    let paths = [&topology, &found].map(|path| path.to_str().unwrap());
+    let arguments = ["calibrate", "--topology", paths[0], "-n", "3", "--functions", "barrier,gather"];
+    let (code, _, said) = plan(&[&arguments[..], &["--bytes", "1K,4K", "--check", paths[1]]].concat());
+    assert_eq!(code, 0, "{said}");
+    let document: Value = serde_json::from_str(&std::fs::read_to_string(&found).unwrap()).unwrap();
+    let text = |key: &str| document[key].as_str().unwrap().to_owned();
+    assert!(text("command").starts_with("warpway plan calibrate --topology "), "{}", text("command"));
+    assert!(!text("command").contains('/'), "{}", text("command"));
+    assert!(text("date").ends_with('Z') && !text("commit").is_empty());
+    assert!(document["machine"]["cores"].as_u64().unwrap() > 0 && document["machine"]["kernel"].is_string());
+    let messages = document["messages"].as_array().unwrap();
+    let functions: Vec<&str> = messages.iter().map(|row| row["function"].as_str().unwrap()).collect();
+    assert!(functions.contains(&"barrier") && functions.contains(&"gather"), "{functions:?}");
+    assert!(functions.iter().all(|name| ["barrier", "gather"].contains(name)), "{functions:?}");
+    assert!(messages.iter().all(|row| row["measured_us"].as_f64().unwrap() > 0.0));
+    let by_bytes: Vec<&String> = document["median_error_by_bytes"].as_object().unwrap().keys().collect();
+    assert_eq!(by_bytes, ["0", "1024", "4096"]);
 }

@@ -54,7 +54,7 @@ pub(super) struct Source {
 /// Ranks of a plan of the catalogue at most.
 const MOST_RANKS: u32 = 1024;
 
-fn function(text: &str) -> Result<Function, String> {
+pub(super) fn function(text: &str) -> Result<Function, String> {
     let names = || Function::NAMED.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
     Function::from_name(text).ok_or_else(|| format!("no function `{text}`: use one of {}", names()))
 }

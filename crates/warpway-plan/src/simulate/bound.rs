@@ -36,13 +36,12 @@ pub(super) fn latencies_only(machine: &Machine) -> Machine {
         &mut costs.signal_ns,
         &mut costs.wait_ns,
         &mut costs.barrier_ns,
+        &mut costs.line_ns,
         &mut costs.request_ns,
         &mut costs.proxy_ns,
         &mut costs.switch_ns,
     ];
     all.into_iter().for_each(|cost| *cost = 0.0);
-    (costs.packet_write, costs.packet_read) = (f64::INFINITY, f64::INFINITY);
-    costs.packet_stream = f64::INFINITY;
     costs.fold.values_mut().for_each(|rate| *rate = f64::INFINITY);
     for host in &mut bare.hosts {
         host.memory = vec![MemoryLevel::FREE];

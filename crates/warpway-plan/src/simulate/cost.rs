@@ -65,18 +65,21 @@ impl<'a> Cost<'a> {
         data_type: DataType,
         double_scratch: bool,
     ) -> Self {
+        let footprints = footprints(program, hosts, double_scratch);
         let levels: Vec<MemoryLevel> = program
             .blocks
             .iter()
             .map(|block| {
-                let moves = block.steps.iter().filter_map(|step| match &step.kind {
-                    Kind::Move(work) => Some(work),
-                    _ => None,
-                });
-                hosts.kind(block.rank).level(footprint(moves, double_scratch))
+                let bytes = footprints.get(&hosts.host_of(block.rank)).copied().unwrap_or(0);
+                hosts.kind(block.rank).level(bytes)
             })
             .collect();
-        let tracks = levels.iter().any(|level| level.from_peer != level.copy || level.to_peer != level.copy);
+        let differs = |level: &MemoryLevel| {
+            let rates = [level.from_peer, level.to_peer, level.fold_from_peer, level.fold_to_peer];
+            rates.iter().any(|rate| *rate != level.copy)
+        };
+        let kinds = program.blocks.iter().map(|block| hosts.kind(block.rank));
+        let tracks = machine.costs.line_ns > 0.0 || kinds.flat_map(|kind| &kind.memory).any(differs);
         Self {
             machine,
             fold_rate: machine.fold_rate(data_type),
@@ -85,6 +88,11 @@ impl<'a> Cost<'a> {
             double_scratch,
             tracks,
         }
+    }
+
+    /// Bytes of data per nanosecond that a block reads right behind the writer of packets.
+    pub(super) fn packet_stream(&self, block: usize) -> f64 {
+        self.levels[block].packet_stream
     }
 
     /// Of a move by a block in a launch. The caches change as the move changes them.
@@ -97,13 +105,12 @@ impl<'a> Cost<'a> {
         slice: Option<(u64, u64)>,
     ) -> Price {
         let (rank, level) = (self.ranks[block], self.levels[block]);
-        let costs = &self.machine.costs;
         let (bytes, cover) = work
             .stretches(slice)
             .fold((0, 0), |(bytes, cover), stretch| (bytes + stretch.bytes, cover + stretch.cover));
         let (bytes, cover) = (bytes as f64, cover as f64);
         if work.awaits {
-            let time = bytes / costs.packet_read;
+            let time = bytes / level.packet_read;
             return Price { amount: time, limit: 1.0, uses: Vec::new() };
         }
         let count = |operands: &[Operand], form| {
@@ -130,10 +137,10 @@ impl<'a> Cost<'a> {
             false => (bytes * passes / 2.0 / level.copy, bytes * passes / 2.0 / level.all_cores, 0.0),
         };
         let foreign = match self.tracks {
-            true => self.foreign(caches, (block, round), work, slice, level),
+            true => self.foreign(caches, hosts, (block, round), work, slice),
             false => 0.0,
         };
-        let packets = cover * packets_in / costs.packet_read + cover * packets_out / costs.packet_write;
+        let packets = cover * packets_in / level.packet_read + cover * packets_out / level.packet_write;
         let time = memory.max(arithmetic) + foreign + packets;
         let traffic = traffic + (packets_in + packets_out) * cover / level.all_cores;
         let amount = bytes.max(1.0);
@@ -164,14 +171,15 @@ impl<'a> Cost<'a> {
         }
     }
 
-    /// The time that raw bytes cost more because they lie in other blocks' caches.
+    /// The time that raw bytes cost more because they lie in other blocks' caches. Their rates are those of a move of so many
+    /// bytes: what follows it has its first lines to wait for again.
     fn foreign(
         &self,
         caches: &mut Caches,
+        hosts: &Hosts,
         (block, round): (usize, u32),
         work: &Move,
         slice: Option<(u64, u64)>,
-        level: MemoryLevel,
     ) -> f64 {
         let (mut read, mut written) = (0, 0);
         for (number, operand) in
@@ -187,22 +195,42 @@ impl<'a> Cost<'a> {
                 }
             }
         }
-        let more = |rate: f64| (1.0 / rate - 1.0 / level.copy).max(0.0);
-        read as f64 * more(level.from_peer) + written as f64 * more(level.to_peer)
+        let (kind, own) = (hosts.kind(self.ranks[block]), self.levels[block].copy);
+        let of_move = |bytes: u64| kind.level(bytes.saturating_mul(2));
+        let (from, to) = (of_move(read), of_move(written));
+        let (from, to) = match work.folds {
+            true => (from.fold_from_peer, to.fold_to_peer),
+            false => (from.from_peer, to.to_peer),
+        };
+        let more = |bytes: u64, rate: f64| bytes as f64 * (1.0 / rate - 1.0 / own).max(0.0);
+        let first = if read > 0 { self.machine.costs.line_ns } else { 0.0 };
+        first + more(read, from) + more(written, to)
     }
 }
 
-/// Distinct bytes that moves touch.
-fn footprint<'m>(moves: impl Iterator<Item = &'m Move>, double_scratch: bool) -> u64 {
-    let mut touched: BTreeMap<Operand, BTreeSet<(u64, u64)>> = BTreeMap::new();
-    for work in moves {
-        for (number, operand) in work.operands.iter().enumerate() {
-            let ranges = touched.entry(*operand).or_default();
-            ranges.extend(work.stretches(None).map(|s| (s.offset(number), s.offset(number) + s.bytes)));
+/// By host: distinct bytes that its blocks touch in a launch, divided among those that move any. What two blocks touch is in
+/// the caches once.
+fn footprints(program: &Program, hosts: &Hosts, double_scratch: bool) -> BTreeMap<usize, u64> {
+    let mut touched: BTreeMap<(usize, Operand), BTreeSet<(u64, u64)>> = BTreeMap::new();
+    let mut movers: BTreeMap<usize, u64> = BTreeMap::new();
+    for block in &program.blocks {
+        let host = hosts.host_of(block.rank);
+        let moves = block.steps.iter().filter_map(|step| match &step.kind {
+            Kind::Move(work) => Some(work),
+            _ => None,
+        });
+        let mut is_mover = false;
+        for work in moves {
+            is_mover = true;
+            for (number, operand) in work.operands.iter().enumerate() {
+                let ranges = touched.entry((host, *operand)).or_default();
+                ranges.extend(work.stretches(None).map(|s| (s.offset(number), s.offset(number) + s.bytes)));
+            }
         }
+        *movers.entry(host).or_default() += u64::from(is_mover);
     }
-    let mut total = 0u64;
-    for (operand, ranges) in touched {
+    let mut totals: BTreeMap<usize, u64> = BTreeMap::new();
+    for ((host, operand), ranges) in touched {
         let (mut bytes, mut reached) = (0u64, 0u64);
         for (start, end) in ranges {
             bytes += end.saturating_sub(start.max(reached));
@@ -210,7 +238,11 @@ fn footprint<'m>(moves: impl Iterator<Item = &'m Move>, double_scratch: bool) ->
         }
         let halves = if double_scratch && operand.buffer == BufferKind::Scratch { 2 } else { 1 };
         let factor = if operand.form == Form::Packets { 2 } else { 1 };
-        total = total.saturating_add(bytes.saturating_mul(halves * factor));
+        let total = totals.entry(host).or_default();
+        *total = total.saturating_add(bytes.saturating_mul(halves * factor));
     }
-    total
+    for (host, total) in &mut totals {
+        *total /= movers.get(host).copied().unwrap_or(1).max(1);
+    }
+    totals
 }

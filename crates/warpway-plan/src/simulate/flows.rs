@@ -104,6 +104,22 @@ impl Flows {
         self.fresh.push(id);
     }
 
+    /// Lets the transfer that `owner` waits for last that long from now on, if it would be shorter by itself.
+    pub(super) fn delay(&mut self, now: f64, owner: usize, lasts: f64) {
+        let mut flows = self.flows.iter_mut().enumerate();
+        let Some((id, flow)) = flows
+            .find_map(|(id, flow)| flow.as_mut().filter(|flow| flow.owner == owner).map(|flow| (id, flow)))
+        else {
+            return;
+        };
+        let left = (flow.remaining - (now - flow.at) * flow.rate).max(0.0);
+        if lasts > 0.0 && left / lasts < flow.limit {
+            flow.limit = left / lasts;
+            self.dirty.extend(flow.uses.iter().map(|(resource, _)| *resource));
+            self.fresh.push(id);
+        }
+    }
+
     /// The earliest end of a transfer, once rates are worked out anew.
     pub(super) fn next_end(&mut self, now: f64) -> Option<f64> {
         self.settle(now);
@@ -272,6 +288,20 @@ mod tests {
         flows.start(0.0, 3.0, 1.5, Vec::new(), 2);
         // 0 is limited to 1 and leaves 3/4 of the memory: 1 runs at 3/2. Both end memory's work at 4; then 0 goes on at 1.
         assert_eq!(run(&mut flows), [(2, 2.0), (1, 4.0), (0, 8.0)]);
+    }
+
+    #[test]
+    fn a_transfer_can_be_delayed_on_its_way() {
+        let mut flows = Flows::default();
+        let memory = flows.resource(1.0);
+        flows.start(0.0, 8.0, 2.0, vec![(memory, 0.25)], 0);
+        flows.start(0.0, 8.0, f64::INFINITY, vec![(memory, 0.25)], 1);
+        // Each has 2 for itself; from 1 on the first has 6 left to last 12, so the other one may go faster: 3.5.
+        assert_eq!(flows.next_end(0.0), Some(4.0));
+        flows.delay(1.0, 0, 12.0);
+        assert_eq!(flows.next_end(1.0), Some(1.0 + 6.0 / 3.5));
+        flows.delay(1.0, 0, 3.0);
+        assert_eq!(run(&mut flows), [(1, 1.0 + 6.0 / 3.5), (0, 13.0)]);
     }
 
     #[test]

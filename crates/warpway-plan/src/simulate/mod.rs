@@ -58,7 +58,7 @@ pub use goal::goal;
 pub use machine::{
     Costs, HostKind, Machine, MachineError, MemoryLevel, Nic, SharedLink, Straggler, machine_schema,
 };
-pub use recurrence::Recurrence;
+pub use recurrence::{Moved, Order, Recurrence};
 pub use request::{Request, Sizes};
 pub use result::{Lane, Load, RankTime, Simulation, Span, SpanId, SpanKind};
 

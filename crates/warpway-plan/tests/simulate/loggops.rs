@@ -1,6 +1,7 @@
 //! Ring, tree and all-to-all on a machine of LogGOPS parameters, against LogGOPSim's rules on the exported schedule.
 //!
-//! The rules (from the paper and the manual of LogGOPSim): a send begins when CPU (o) and interface (g, G) of its rank
+//! The rules (T. Hoefler, T. Schneider, A. Lumsdaine, *LogGOPSim: Simulating Large-Scale Applications in the LogGOPS
+//! Model*, HPDC 2010, pages 597 to 604, and its manual): a send begins when CPU (o) and interface (g, G) of its rank
 //! are free; it occupies the CPU for o and the interface for g + (s-1) G. The first byte arrives o + L later. A message
 //! is taken when CPU and incoming interface are free: the CPU is then busy for o + (s-1) G, the interface for
 //! g + (s-1) G. O is 0 and every message is eager (s <= S). Expected numbers are LogGOPSim's defaults: L = 2500, o = 1500,

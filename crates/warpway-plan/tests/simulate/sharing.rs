@@ -1,7 +1,7 @@
 //! What transfers share: memory, cores, links, interfaces, caches.
 
 use warpway_plan::simulate::{Machine, MemoryLevel, Nic, Request, SharedLink, simulate};
-use warpway_plan::{CollectiveShape, DataSync, Plan, Program, testing};
+use warpway_plan::{CollectiveShape, DataSync, Plan, Program, Reduction, testing};
 
 fn once(bytes: u64) -> Request<'static> {
     Request { rounds: 1, ..Request::message(bytes) }
@@ -58,6 +58,41 @@ fn bytes_in_other_blocks_caches_cost_more() {
     close(first, around + 100.0 + 200.0);
     let next = simulate(&plan, &machine, &Request::message(1000)).unwrap().total_ns;
     close(next, around + 400.0 + 200.0);
+    // The reader waits for the first line besides.
+    machine.costs.line_ns = 70.0;
+    let with_first = simulate(&plan, &machine, &Request::message(1000)).unwrap().total_ns;
+    close(with_first, next + 70.0);
+    // Rates are those of a move of 1000 bytes, which touches twice as many, and not those of the launch, which touches 3000.
+    machine.costs.line_ns = 0.0;
+    let level = |up_to_bytes, from_peer| MemoryLevel { up_to_bytes, from_peer, to_peer: 2.5, ..plain };
+    machine.hosts[0].memory = vec![level(2000, 5.0), level(2001, 1.0), level(1 << 40, 1.0)];
+    close(simulate(&plan, &machine, &Request::message(1000)).unwrap().total_ns, next);
+}
+
+#[test]
+fn folds_wait_longer_for_other_blocks_caches_than_copies_do() {
+    // Rank 0 folds into its output, rank 1 folds that with its own; and again.
+    let mut p = Program::new(crate::options("fold", CollectiveShape::test(2, 2, 1))).unwrap();
+    let (to, from) = (p.memory_channel(0, 1).unwrap(), p.memory_channel(1, 0).unwrap());
+    let half = |p: &Program, rank, at: u64| p.input(rank).unwrap().chunk(at..=at).unwrap();
+    let result = p.output(0).unwrap().whole();
+    p.reduce(Reduction::of(half(&p, 0, 0), &[half(&p, 0, 1)]).into(result), 0).unwrap();
+    p.signal(to, 0, DataSync::Before).unwrap();
+    p.wait(from, 0, DataSync::After).unwrap();
+    let theirs = [result];
+    let fold = Reduction::of(half(&p, 1, 0), &theirs).into(p.output(1).unwrap().whole());
+    p.read_reduce(from, fold, 0).unwrap();
+    p.signal(from, 0, DataSync::Before).unwrap();
+    p.wait(to, 0, DataSync::After).unwrap();
+    let plan = p.finish().unwrap();
+    let mut machine = Machine::plain(2);
+    let plain = machine.hosts[0].memory[0];
+    let time = |machine: &Machine| simulate(&plan, machine, &Request::message(2000)).unwrap().total_ns;
+    let before = time(&machine);
+    machine.hosts[0].memory = vec![MemoryLevel { from_peer: 1.0, to_peer: 1.0, ..plain }];
+    close(time(&machine), before);
+    machine.hosts[0].memory = vec![MemoryLevel { fold_from_peer: 5.0, fold_to_peer: 2.5, ..plain }];
+    close(time(&machine), before + 100.0 + 300.0);
 }
 
 /// Every rank sends its input to another one on the next host, at once.

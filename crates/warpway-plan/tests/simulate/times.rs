@@ -77,13 +77,22 @@ fn packets_are_taken_as_they_come() {
     close(total(&plan, &Machine::plain(2), 1000), 510.0 + writes + 100.0);
     // A reader that is slower decides when it ends.
     let mut machine = Machine::plain(2);
-    machine.costs.packet_read = 1.0;
+    let level = |machine: &mut Machine, read: f64, stream: f64| {
+        let level = &mut machine.hosts[0].memory[0];
+        (level.packet_read, level.packet_stream) = (read, stream);
+    };
+    level(&mut machine, 1.0, 1e9);
     close(total(&plan, &machine, 1000), 610.0 + 50.0 + 1000.0);
     // Right behind the writer it gets what leaves the other's cache.
-    machine.costs.packet_read = 5.0;
-    machine.costs.packet_stream = 2.5;
+    level(&mut machine, 5.0, 2.5);
     close(total(&plan, &machine, 1000), 610.0 + 400.0);
-    (machine.costs.packet_read, machine.costs.packet_stream) = (1.0, 1e9);
+    // The writer waits with it: it ends when the last line has been fetched, a flight before the reader.
+    let simulation = simulate(&plan, &machine, &once(1000)).unwrap();
+    close(simulation.ranks[0].end_ns, 610.0 + 400.0 - 100.0);
+    // A reader that is slower falls behind, and both go on as if they were alone.
+    level(&mut machine, 2.0, 1.0);
+    close(total(&plan, &machine, 1000), 610.0 + 50.0 + 500.0);
+    level(&mut machine, 1.0, 1e9);
     // One that comes late finds all of them.
     machine.stragglers.push(Straggler { rank: 1, slow_down: 1.0, start_ns: 5000.0 });
     close(total(&plan, &machine, 1000), 5510.0 + 50.0 + 1000.0);

@@ -43,7 +43,7 @@ fn findings_name_line_and_key() {
     );
     assert_eq!(
         changed("\"packet_read\": 5.0", "\"packet_read\": 0"),
-        format!("line {}, costs.packet_read: a number above 0", line("\"packet_read\""))
+        format!("line {}, hosts[0].memory[0].packet_read: a number above 0", line("\"packet_read\""))
     );
     assert_eq!(
         changed("\"bfloat16\"", "\"float12\""),
@@ -70,6 +70,26 @@ fn findings_name_line_and_key() {
         changed("warpway topology 1", "warpway topology 2"),
         format!("line {}, format: this reads \"warpway topology 1\"", line("\"format\""))
     );
+    // A link of hosts that there are not, or the same twice; a rank that is late twice.
+    let inside = 1 + line("\"inside\"");
+    assert_eq!(
+        changed("\"inside\": [\n        0\n", "\"inside\": [\n        2\n"),
+        format!("line {inside}, links[0].inside[0]: there is no host 2: `hosts` has 2")
+    );
+    assert_eq!(
+        changed("\"inside\": [\n        0\n", "\"inside\": [\n        0,\n        0\n"),
+        format!("line {}, links[0].inside[1]: host 0 is there twice", inside + 1)
+    );
+    let late = changed("\"stragglers\": [\n", "\"stragglers\": [\n    {\"rank\": 3},\n");
+    assert_eq!(late, format!("line {}, stragglers[1]: rank 3 is there twice", line("\"stragglers\"") + 2));
+    // A number of another unit has another key.
+    let unit = changed("\"latency_ns\"", "\"latency_us\"");
+    assert!(
+        unit.starts_with(&format!("line {}, links[0].latency_us: no such key", line("\"latency_ns\""))),
+        "{unit}"
+    );
+    let text_in_number = changed("\"step_ns\": 10.0", "\"step_ns\": \"10 ns\"");
+    assert_eq!(text_in_number, format!("line {}, costs.step_ns: a number", line("\"step_ns\"")));
     let levels = changed("\"up_to_bytes\": 32768", "\"up_to_bytes\": 33554432");
     assert!(levels.ends_with("hosts[0].memory: at least one level, ascending by `up_to_bytes`"), "{levels}");
 }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::fs;
-use std::process::Command;
 
 use serde::Serialize;
 use warpway_cuda::{Driver, GpuInfo};
+
+use crate::origin;
 
 /// What a figure must be read with.
 #[derive(Debug, Clone, Serialize)]
@@ -17,10 +18,8 @@ pub(super) struct Origin {
 
 #[derive(Debug, Clone, Serialize)]
 struct Machine {
-    cpu: String,
-    cores: usize,
-    kernel: String,
-    memory: u64,
+    #[serde(flatten)]
+    host: origin::Machine,
     gpus: Vec<Gpu>,
     /// Of the driver's module; `unknown` where it does not say.
     driver: String,
@@ -42,18 +41,12 @@ impl Origin {
             devices.iter().map(|device| driver.device(*device).map(Gpu::from)).collect::<Result<_, _>>()?;
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let unknown = || "unknown".to_owned();
-        let memory = field(&read("/proc/meminfo"), "MemTotal").and_then(|kilobytes| {
-            kilobytes.strip_suffix(" kB").and_then(|number| number.parse::<u64>().ok())
-        });
         let version = driver.version();
         Ok(Self {
             date: crate::date::now_utc(),
-            commit: commit.map(str::to_owned).or_else(commit_of_folder).unwrap_or_else(unknown),
+            commit: commit.map(str::to_owned).or_else(origin::commit_of_folder).unwrap_or_else(unknown),
             machine: Machine {
-                cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(unknown),
-                cores: std::thread::available_parallelism().map_or(0, Into::into),
-                kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-                memory: memory.unwrap_or(0).saturating_mul(1024),
+                host: origin::Machine::this(),
                 gpus,
                 driver: module_version(&read("/proc/driver/nvidia/version")).unwrap_or_else(unknown),
                 cuda: format!("{}.{}", version / 1000, version % 1000 / 10),
@@ -88,25 +81,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The value of the first line `name : value`.
-fn field(text: &str, name: &str) -> Option<String> {
-    let values = text.lines().filter_map(|line| line.split_once(':'));
-    values.into_iter().find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
-}
-
 /// `580.159.04` of the line that the driver's kernel module shows.
 fn module_version(text: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
     let is_version =
         |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     line.split_whitespace().find(is_version).map(str::to_owned)
-}
-
-/// What is checked out where the command was started, if that is a repository.
-fn commit_of_folder() -> Option<String> {
-    let output =
-        Command::new("git").args(["rev-parse", "HEAD"]).output().ok().filter(|o| o.status.success())?;
-    String::from_utf8(output.stdout).ok().map(|text| text.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -118,6 +98,5 @@ mod tests {
         let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (x)  Mon\nGCC version:  gcc 12.3.0\n";
         assert_eq!(module_version(text).as_deref(), Some("580.159.04"));
         assert_eq!(module_version("something else"), None);
-        assert_eq!(field("a : 1\nmodel name\t: A B: C\n", "model name").as_deref(), Some("A B: C"));
     }
 }

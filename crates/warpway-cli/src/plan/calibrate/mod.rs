@@ -4,11 +4,14 @@
 //! |---|---|
 //! | `rank.rs` | one rank of the measurement: how a launch is timed |
 //! | `plans.rs` | which plans, of one primitive each |
-//! | `primitives.rs` | what follows from their times |
+//! | `primitives.rs`, `memory.rs` | what follows from their times |
+//! | `placement.rs` | how far the cores were from each other meanwhile |
 //! | `tcp.rs` | latency and rate of a connection between hosts, on loopback |
 //! | `check.rs` | predicted against measured collectives |
 
 mod check;
+mod memory;
+mod placement;
 mod plans;
 mod primitives;
 mod rank;
@@ -19,10 +22,14 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
+use warpway_collectives::Function;
 use warpway_plan::simulate::Machine;
 
+use super::source::function;
 use super::{Unreadable, complain, print};
+use crate::origin::Origin;
 use crate::{launch, size};
+use placement::Placements;
 use rank::Rank;
 
 /// Measure what primitives cost on this machine, and write a topology file
@@ -54,6 +61,9 @@ pub(super) struct Arguments {
     /// Sizes of the check; suffixes K, M, G
     #[arg(long, value_delimiter = ',', default_value = "1K,8K,64K,512K,4M,64M", value_parser = size::parse)]
     bytes: Vec<u64>,
+    /// Functions of the check: all_reduce, all_gather, …; by default all
+    #[arg(long, value_name = "FUNCTION", value_delimiter = ',', value_parser = function)]
+    functions: Vec<Function>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
@@ -62,31 +72,36 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         let command: Vec<OsString> = std::iter::once(own.into()).chain(std::env::args_os().skip(1)).collect();
         return launch::run(launch::Arguments::of_program(arguments.n_ranks, command));
     }
+    // Before this process keeps to one core.
+    let origin = Origin::of_process();
     let rank = Rank::join()?;
-    measure(arguments, &rank).inspect_err(|error| rank.comm().abort(format!("{error:#}")))?;
+    measure(arguments, &rank, &origin).inspect_err(|error| rank.comm().abort(format!("{error:#}")))?;
     rank.leave()?;
     Ok(0)
 }
 
-fn measure(arguments: &Arguments, rank: &Rank) -> anyhow::Result<()> {
-    let machine = match &arguments.topology {
+fn measure(arguments: &Arguments, rank: &Rank, origin: &Origin) -> anyhow::Result<()> {
+    let mut placements = match &arguments.topology {
         Some(path) => {
             let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-            Machine::from_json(&text).map_err(|error| Unreadable(format!("{}: {error}", path.display())))?
+            let machine = Machine::from_json(&text)
+                .map_err(|error| Unreadable(format!("{}: {error}", path.display())))?;
+            Placements::of_file(machine, rank.comm().n_ranks() == 2)
         }
         None => {
-            let machine = primitives::measure(rank)?;
+            let mut placements = Placements::of_this_machine();
+            let machine = placements.calibrate(rank)?;
             if rank.is_first() {
                 write(arguments.output.as_ref(), &machine.to_json())?;
             }
-            machine
+            placements
         }
     };
     if let Some(path) = &arguments.check {
-        let found = check::measure(rank, &machine, &arguments.bytes)?;
+        let found = check::measure(rank, &mut placements, &arguments.functions, &arguments.bytes)?;
         if rank.is_first() {
             complain(&found.summary());
-            let text = serde_json::to_string_pretty(&found.document(&machine))? + "\n";
+            let text = serde_json::to_string_pretty(&found.document(&placements, origin)?)? + "\n";
             write(Some(path).filter(|path| path.as_os_str() != "-"), &text)?;
         }
     }

@@ -1,8 +1,8 @@
 //! Plans of one primitive each, for two ranks. They compute nothing and are run without a proof.
 
 use warpway_plan::{
-    BuildError, Channel, CollectiveShape, DataSync, Plan, Program, ProgramOptions, Protocol, Reduction,
-    ThreadBlockGroup,
+    BuildError, Channel, CollectiveShape, DataSync, MemoryChannel, Plan, Program, ProgramOptions, Protocol,
+    Reduction, ThreadBlockGroup,
 };
 
 type Built = Result<Plan, BuildError>;
@@ -145,17 +145,32 @@ pub(super) fn packet_exchange() -> Built {
 /// Rank 0 writes to rank 1, which reads it and answers: each launch moves the bytes from one cache to the other and
 /// back.
 pub(super) fn migrate() -> Built {
-    let shape = CollectiveShape::test(2, 1, 1);
-    let mut p = Program::new(ProgramOptions { fusion: false, ..ProgramOptions::new("migrate", shape) })?;
+    let mut p = program([1, 1])?;
     let (there, back) = (p.memory_channel(0, 1)?, p.memory_channel(1, 0)?);
     let shared = p.scratch(1, 1)?.whole();
     p.put(there, shared, p.input(0)?.whole(), 0)?;
-    p.signal(there, 0, DataSync::Before)?;
-    p.wait(back, 0, DataSync::After)?;
+    turn(&mut p, there, back)?;
     p.copy(p.output(1)?.whole(), shared, 0)?;
-    p.signal(back, 0, DataSync::Before)?;
-    p.wait(there, 0, DataSync::After)?;
+    turn(&mut p, back, there)?;
     p.finish()
+}
+
+/// The same with copies from and to what is each rank's own.
+pub(super) fn stay() -> Built {
+    let mut p = program([1, 1])?;
+    let (there, back) = (p.memory_channel(0, 1)?, p.memory_channel(1, 0)?);
+    let own = [p.scratch(0, 1)?.whole(), p.scratch(1, 1)?.whole()];
+    p.copy(own[0], p.input(0)?.whole(), 0)?;
+    turn(&mut p, there, back)?;
+    p.copy(p.output(1)?.whole(), own[1], 0)?;
+    turn(&mut p, back, there)?;
+    p.finish()
+}
+
+/// A signal over one channel, for which the other end waits.
+fn turn(p: &mut Program, gives: MemoryChannel, waits: MemoryChannel) -> Result<(), BuildError> {
+    p.signal(gives, 0, DataSync::Before)?;
+    p.wait(waits, 0, DataSync::After)
 }
 
 /// A barrier of two blocks of each rank, so many times.
@@ -166,5 +181,45 @@ pub(super) fn barriers(count: u32) -> Built {
             p.barrier(rank, &[0, 1])?;
         }
     }
+    p.finish()
+}
+
+/// Rank 0 writes to rank 1, which folds it with its own input and answers.
+pub(super) fn fold_what_comes() -> Built {
+    let mut p = program([1, 1])?;
+    let (there, back) = (p.memory_channel(0, 1)?, p.memory_channel(1, 0)?);
+    let shared = [p.scratch(1, 1)?.whole()];
+    p.put(there, shared[0], p.input(0)?.whole(), 0)?;
+    turn(&mut p, there, back)?;
+    p.reduce(Reduction::of(p.input(1)?.whole(), &shared).into(p.output(1)?.whole()), 0)?;
+    turn(&mut p, back, there)?;
+    p.finish()
+}
+
+/// Rank 0 folds into its scratch, which rank 1 then copies and answers.
+pub(super) fn fold_for_a_reader() -> Built {
+    let mut p = program([2, 1])?;
+    let (there, back) = (p.memory_channel(0, 1)?, p.memory_channel(1, 0)?);
+    let shared = p.scratch(0, 1)?.whole();
+    let (a, b) = (p.input(0)?.chunk(0..=0)?, p.input(0)?.chunk(1..=1)?);
+    p.reduce(Reduction::of(a, &[b]).into(shared), 0)?;
+    turn(&mut p, there, back)?;
+    p.get(back, p.output(1)?.whole(), shared, 0)?;
+    turn(&mut p, back, there)?;
+    p.finish()
+}
+
+/// Rank 0 writes so many packets' slots, of which rank 1 reads each when all of it is written.
+pub(super) fn packet_pipeline(slots: u64) -> Built {
+    let mut p = program([slots, slots])?;
+    let (there, back) = (p.memory_channel(0, 1)?, p.memory_channel(1, 0)?);
+    let places = p.scratch(1, slots)?;
+    for slot in 0..slots {
+        let place = places.chunk(slot..=slot)?;
+        p.put_packets(there, place, p.input(0)?.chunk(slot..=slot)?, 0)?;
+        turn(&mut p, there, back)?;
+        p.unpack_packets(p.output(1)?.chunk(slot..=slot)?, place, 0)?;
+    }
+    turn(&mut p, back, there)?;
     p.finish()
 }

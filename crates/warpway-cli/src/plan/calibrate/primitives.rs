@@ -6,89 +6,95 @@
 use std::collections::BTreeMap;
 
 use warpway::DataType;
-use warpway_plan::simulate::{Costs, HostKind, Machine, MemoryLevel, Nic};
+use warpway_plan::Plan;
+use warpway_plan::simulate::{Costs, HostKind, Machine, Nic};
 
+use super::memory;
+use super::placement::Flight;
 use super::rank::Rank;
 use super::{plans, tcp};
 
-/// Bytes that a block touches, at which memory is measured.
-const FOOTPRINTS: [u64; 12] = [
-    1 << 10,
-    1 << 12,
-    1 << 14,
-    1 << 16,
-    1 << 18,
-    1 << 19,
-    1 << 20,
-    1 << 21,
-    1 << 22,
-    1 << 24,
-    1 << 26,
-    1 << 28,
-];
 /// Least cost of anything, so that differences of noise do not become negative.
 const LEAST_NS: f64 = 0.1;
-const WORD: DataType = DataType::Float32;
+pub(super) const WORD: DataType = DataType::Float32;
+/// Bytes of a message that is none.
+const SMALL: [u64; 2] = [16, 16];
 
-pub(super) fn measure(rank: &Rank) -> anyhow::Result<Machine> {
+/// Measures where the cores are as far apart as `flight` says.
+pub(super) struct Bench<'r> {
+    pub(super) rank: &'r Rank,
+    flight: Flight,
+}
+
+impl Bench<'_> {
+    /// Nanoseconds of a launch.
+    pub(super) fn launch(&self, plan: &Plan, bytes: [u64; 2], data_type: DataType) -> anyhow::Result<f64> {
+        Ok(self.rank.launch(plan, bytes, data_type, Some(self.flight))?.median)
+    }
+
+    fn small(&self, plan: &Plan) -> anyhow::Result<f64> {
+        self.launch(plan, SMALL, WORD)
+    }
+}
+
+/// What launches and operations cost, whatever they move.
+pub(super) struct Basics {
+    pub(super) launch: f64,
+    pub(super) step: f64,
+    /// A launch in which one rank copies, tells the other, which copies and tells the first: all but the copied bytes.
+    pub(super) turns: f64,
+    pub(super) line: f64,
+}
+
+/// At the place of a flight.
+///
+/// # Errors
+/// `Moved`, if the cores go elsewhere meanwhile.
+pub(super) fn measure(rank: &Rank, flight: Flight) -> anyhow::Result<Machine> {
+    let bench = Bench { rank, flight };
     let cores = rank.cores();
     rank.say("launches and operations");
-    let one = rank.launch(&plans::copies(2, 1)?, [16, 16], WORD)?;
-    let step = slope(one, rank.launch(&plans::copies(2, 33)?, [16 * 33, 16 * 33], WORD)?, 32.0);
-    let launch = (one - step).max(LEAST_NS);
-    let two_blocks = rank.launch(&plans::copies_by_two_blocks()?, [32, 32], WORD)?;
+    let one = bench.launch(&plans::copies(2, 1)?, SMALL, WORD)?;
+    let step = slope(one, bench.launch(&plans::copies(2, 33)?, [16 * 33, 16 * 33], WORD)?, 32.0);
+    let launch = at_least(one - step);
+    let two_blocks = bench.launch(&plans::copies_by_two_blocks()?, [32, 32], WORD)?;
     rank.say("signals");
-    let small = [16, 16];
-    let short_ping_pong = rank.launch(&plans::ping_pong(4, 1)?, small, WORD)?;
-    let ping_pong = |rank: &Rank, blocks| -> anyhow::Result<f64> {
-        let few = rank.launch(&plans::ping_pong(4, blocks)?, small, WORD)?;
-        Ok(slope(few, rank.launch(&plans::ping_pong(44, blocks)?, small, WORD)?, 80.0))
+    let short_ping_pong = bench.small(&plans::ping_pong(1, 1)?)?;
+    let ping_pong = |blocks| -> anyhow::Result<f64> {
+        let few = bench.small(&plans::ping_pong(4, blocks)?)?;
+        Ok(slope(few, bench.small(&plans::ping_pong(44, blocks)?)?, 80.0))
     };
-    let one_way = ping_pong(rank, 1)?;
-    let crowded = ping_pong(rank, cores)?;
+    let one_way = ping_pong(1)?;
+    let crowded = ping_pong(cores)?;
     // What ping-pong takes that neither launch nor flights explain.
-    let announce = (short_ping_pong - launch - 8.0 * one_way).max(LEAST_NS);
-    let few = rank.launch(&plans::signals(4)?, small, WORD)?;
-    let in_a_row = slope(few, rank.launch(&plans::signals(68)?, small, WORD)?, 64.0);
+    let announce = at_least(short_ping_pong - launch - 2.0 * one_way);
+    let in_a_row = slope(bench.small(&plans::signals(4)?)?, bench.small(&plans::signals(68)?)?, 64.0);
     // Signals and waits of two ranks in a row run at the pace of the slower.
-    let signal = (in_a_row - step).max(LEAST_NS);
-    let flight = (one_way - 2.0 * (step + signal)).max(LEAST_NS);
-    let shaken = rank.launch(&plans::handshake()?, [16, 32], WORD)?;
-    let few = rank.launch(&plans::barriers(4)?, small, WORD)?;
-    let barrier = slope(few, rank.launch(&plans::barriers(44)?, small, WORD)?, 40.0);
+    let signal = at_least(in_a_row - step);
+    let signal_flight = at_least(one_way - 2.0 * (step + signal));
+    let shaken = bench.launch(&plans::handshake()?, [16, 32], WORD)?;
+    let barrier = slope(bench.small(&plans::barriers(4)?)?, bench.small(&plans::barriers(44)?)?, 40.0);
+    // A line that is written here and read there, against two lines that stay.
+    let turns = bench.small(&plans::stay()?)?;
+    let line = at_least(bench.small(&plans::migrate()?)? - turns);
 
-    let memory = memory(rank, launch, step, one_way)?;
+    let memory = memory::measure(&bench, &Basics { launch, step, turns, line })?;
     rank.say("folds");
     let mut fold = BTreeMap::new();
     for data_type in DataType::ALL {
         let bytes = 8192;
-        let time = rank.launch(&plans::fold(2)?, [2 * bytes, bytes], data_type)?;
-        fold.insert(data_type, bytes as f64 / (time - launch - step).max(LEAST_NS));
+        let time = bench.launch(&plans::fold(2)?, [2 * bytes, bytes], data_type)?;
+        fold.insert(data_type, bytes as f64 / at_least(time - launch - step));
     }
-
-    rank.say("packets");
-    let copy =
-        memory.iter().find(|level| level.up_to_bytes >= 1 << 16).map_or(f64::INFINITY, |level| level.copy);
-    let (short, long) = (1 << 10, 1 << 15);
-    let exchanged = rank.launch(&plans::packet_exchange()?, [short, short], WORD)?;
-    let more = rank.launch(&plans::packet_exchange()?, [long, long], WORD)?;
-    // Of a byte: written and read as packet; its raw form is read once and written once, as by a copy.
-    let per_byte = (slope(exchanged, more, (long - short) as f64) - 1.0 / copy).max(1e-3);
-    let packet = 2.0 / per_byte;
-    let few = rank.launch(&plans::packet_ping_pong(2)?, small, WORD)?;
-    let packet_way = slope(few, rank.launch(&plans::packet_ping_pong(22)?, small, WORD)?, 40.0);
-    let packet_flight = (packet_way - 2.0 * step - 32.0 / packet).max(LEAST_NS);
-
-    let few = rank.launch(&plans::packet_ping_pong(1)?, [short, short], WORD)?;
-    let more = rank.launch(&plans::packet_ping_pong(1)?, [long, long], WORD)?;
-    let stream = 2.0 / slope(few, more, (long - short) as f64);
+    let few = bench.small(&plans::packet_ping_pong(2)?)?;
+    let packet_way = slope(few, bench.small(&plans::packet_ping_pong(22)?)?, 40.0);
+    let packet_flight = at_least(packet_way - 2.0 * step);
 
     rank.say("requests to the proxy");
-    let few = rank.launch(&plans::port_signals(2)?, small, WORD)?;
-    let proxy = slope(few, rank.launch(&plans::port_signals(34)?, small, WORD)?, 32.0);
-    let few = rank.launch(&plans::port_ping_pong(2)?, small, WORD)?;
-    let port_way = slope(few, rank.launch(&plans::port_ping_pong(22)?, small, WORD)?, 40.0);
-    let request = (port_way - proxy - flight - signal - 2.0 * step).max(LEAST_NS);
+    let proxy = slope(bench.small(&plans::port_signals(2)?)?, bench.small(&plans::port_signals(34)?)?, 32.0);
+    let few = bench.small(&plans::port_ping_pong(2)?)?;
+    let port_way = slope(few, bench.small(&plans::port_ping_pong(22)?)?, 40.0);
+    let request = at_least(port_way - proxy - signal_flight - signal - 2.0 * step);
 
     rank.say("TCP");
     let wire = tcp::measure(rank)?;
@@ -102,23 +108,21 @@ pub(super) fn measure(rank: &Rank) -> anyhow::Result<Machine> {
             nics: vec![Nic { rate: round(wire.rate), message_ns: 0.0, in_turn: false }],
             rank_link: None,
         }],
-        wire_latency_ns: round((wire.one_way_ns - request - proxy - signal - 2.0 * step).max(LEAST_NS)),
+        wire_latency_ns: round(at_least(wire.one_way_ns - request - proxy - signal - 2.0 * step)),
         links: Vec::new(),
         costs: Costs {
             launch_ns: round(launch),
             announce_ns: round(announce),
-            blocks_ns: round((two_blocks - one).max(LEAST_NS)),
-            handshake_ns: round((shaken - launch - announce - flight - step).max(LEAST_NS)),
+            blocks_ns: round(at_least(two_blocks - one)),
+            handshake_ns: round(at_least(shaken - launch - announce - signal_flight - step)),
             step_ns: round(step),
             signal_ns: round(signal),
-            signal_flight_ns: round(flight),
-            switch_ns: round((crowded - one_way).max(LEAST_NS)),
+            signal_flight_ns: round(signal_flight),
+            switch_ns: round(at_least(crowded - one_way)),
             wait_ns: round(signal),
             barrier_ns: round(barrier),
+            line_ns: round(line),
             packet_flight_ns: round(packet_flight),
-            packet_write: round(packet),
-            packet_read: round(packet),
-            packet_stream: round(stream),
             request_ns: round(request),
             proxy_ns: round(proxy),
             fold: fold.into_iter().map(|(data_type, rate)| (data_type, round(rate))).collect(),
@@ -127,45 +131,17 @@ pub(super) fn measure(rank: &Rank) -> anyhow::Result<Machine> {
     })
 }
 
-fn memory(rank: &Rank, launch: f64, step: f64, one_way: f64) -> anyhow::Result<Vec<MemoryLevel>> {
-    let mut levels = Vec::new();
-    for footprint in FOOTPRINTS {
-        rank.say(&format!("memory, {} KiB", footprint >> 10));
-        let half = footprint / 2;
-        let rate = |bytes: u64, time: f64| bytes as f64 / (time - launch - step).max(LEAST_NS);
-        let copy = |rank: &Rank, ranks| -> anyhow::Result<f64> {
-            Ok(rate(half, rank.launch(&plans::copies(ranks, 1)?, [half, half], WORD)?))
-        };
-        let (one, all) = (copy(rank, 1)?, 2.0 * copy(rank, 2)?);
-        let third = (footprint / 3).next_multiple_of(64);
-        let fold = |rank: &Rank, ranks| -> anyhow::Result<f64> {
-            Ok(rate(third, rank.launch(&plans::fold(ranks)?, [2 * third, third], WORD)?))
-        };
-        let (fold_one, fold_all) = (fold(rank, 1)?, 2.0 * fold(rank, 2)?);
-        let moved = rank.launch(&plans::migrate()?, [half, half], WORD)?;
-        // Written by one, read by the other, there and back again in the next launch.
-        let foreign = 2.0 * half as f64 / (moved - launch - 2.0 * step - 2.0 * one_way).max(LEAST_NS);
-        let foreign = foreign.min(one);
-        levels.push(MemoryLevel {
-            up_to_bytes: footprint,
-            copy: round(one),
-            all_cores: round(all),
-            fold: round(fold_one),
-            fold_all_cores: round(fold_all),
-            from_peer: round(foreign),
-            to_peer: round(foreign),
-        });
-    }
-    Ok(levels)
-}
-
 /// What one of `count` more costs.
 fn slope(few: f64, many: f64, count: f64) -> f64 {
-    ((many - few) / count).max(LEAST_NS)
+    at_least((many - few) / count)
+}
+
+pub(super) fn at_least(nanoseconds: f64) -> f64 {
+    nanoseconds.max(LEAST_NS)
 }
 
 /// Four digits.
-fn round(number: f64) -> f64 {
+pub(super) fn round(number: f64) -> f64 {
     let scale = 10f64.powf(3.0 - number.abs().max(1e-9).log10().floor());
     (number * scale).round() / scale
 }

@@ -1,6 +1,6 @@
 //! A connection by TCP between two ranks of this host: what an interface and a wire are taken for.
 
-use warpway::{Result, Transport};
+use warpway::Transport;
 
 use super::rank::Rank;
 
@@ -15,14 +15,14 @@ pub(super) struct Wire {
 const SHORT: u64 = 1 << 20;
 const LONG: u64 = 1 << 24;
 
-pub(super) fn measure(rank: &Rank) -> Result<Wire> {
+pub(super) fn measure(rank: &Rank) -> anyhow::Result<Wire> {
     let peer = rank.comm().connect_by(1 - rank.comm().rank(), Transport::Ethernet)?;
     let [near, far] = [rank.touched(LONG)?, rank.touched(LONG)?];
     peer.send_memory(&far)?;
     let remote = peer.recv_memory()?;
     let channel = peer.port_channel(&rank.comm().proxy_service()?, &near, &remote)?.device_handle();
-    let time = |bytes: u64| {
-        rank.time(|| {
+    let time = |bytes: u64| -> anyhow::Result<f64> {
+        let timing = rank.time(None, || {
             // There and back.
             let send = || match bytes {
                 0 => channel.signal().map(drop),
@@ -35,7 +35,8 @@ pub(super) fn measure(rank: &Rank) -> Result<Wire> {
                 channel.wait()?;
                 send()
             }
-        })
+        })?;
+        Ok(timing.median)
     };
     let latency = time(0)? / 2.0;
     let (short, long) = (time(SHORT)? / 2.0, time(LONG)? / 2.0);

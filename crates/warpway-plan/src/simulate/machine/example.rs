@@ -14,6 +14,11 @@ pub(super) fn example() -> Machine {
         fold_all_cores: all_cores / 1.5,
         from_peer,
         to_peer,
+        fold_from_peer: from_peer / 1.5,
+        fold_to_peer: to_peer / 2.0,
+        packet_write: 5.0,
+        packet_read: 5.0,
+        packet_stream: 4.0,
     };
     let host = HostKind {
         count: 2,
@@ -40,7 +45,6 @@ pub(super) fn example() -> Machine {
         }],
         costs: Costs {
             fold: BTreeMap::from([(DataType::Float32, 20.0), (DataType::Bfloat16, 10.0)]),
-            packet_stream: 4.0,
             ..plain_costs()
         },
         stragglers: vec![Straggler { rank: 3, slow_down: 1.5, start_ns: 2000.0 }],
@@ -56,6 +60,11 @@ pub(super) fn plain(ranks: u32) -> Machine {
         fold_all_cores: 1e9,
         from_peer: 10.0,
         to_peer: 10.0,
+        fold_from_peer: 10.0,
+        fold_to_peer: 10.0,
+        packet_write: 5.0,
+        packet_read: 5.0,
+        packet_stream: 1e9,
     };
     let host =
         HostKind { count: 1, ranks, cores: u32::MAX, memory: vec![free], nics: Vec::new(), rank_link: None };
@@ -81,10 +90,8 @@ fn plain_costs() -> Costs {
         switch_ns: 2000.0,
         wait_ns: 20.0,
         barrier_ns: 100.0,
+        line_ns: 0.0,
         packet_flight_ns: 100.0,
-        packet_write: 5.0,
-        packet_read: 5.0,
-        packet_stream: 1e9,
         request_ns: 100.0,
         proxy_ns: 200.0,
         fold: BTreeMap::from([(DataType::Float32, 20.0)]),

@@ -54,7 +54,7 @@ pub struct HostKind {
 /// interpolated over the logarithm of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MemoryLevel {
-    /// Bytes that the block touches.
+    /// Bytes that the block touches: of what several blocks of a host touch, its share.
     pub up_to_bytes: u64,
     /// One block copies what it alone touches, in GB/s of data.
     pub copy: f64,
@@ -64,10 +64,22 @@ pub struct MemoryLevel {
     pub fold: f64,
     /// The same of all cores together.
     pub fold_all_cores: f64,
-    /// A block copies to itself what another block wrote last.
+    /// A block copies to itself what another block wrote last; by the bytes of the move, not of the launch.
     pub from_peer: f64,
-    /// A block writes where another block read or wrote last.
+    /// A block writes where another block read or wrote last; by the bytes of the move.
     pub to_peer: f64,
+    /// A block folds what another block wrote last. Loads that wait for arithmetic fetch fewer lines at once than copies do.
+    pub fold_from_peer: f64,
+    /// A block stores the results of a fold where another block read or wrote last. Stores wait until a line is
+    /// theirs; string copies need not.
+    pub fold_to_peer: f64,
+    /// Data written as packets to a peer.
+    pub packet_write: f64,
+    /// Data read from packets of a peer.
+    pub packet_read: f64,
+    /// Data through packets where the reader is right behind the writer: both wait for every line, which goes back and
+    /// forth between their caches.
+    pub packet_stream: f64,
 }
 
 /// A network interface, full duplex.
@@ -117,14 +129,10 @@ pub struct Costs {
     pub wait_ns: f64,
     /// A barrier of blocks of one rank, from the last arrival on.
     pub barrier_ns: f64,
+    /// A read of what another block wrote last, until its first line is there; the rest follows at `from_peer`.
+    pub line_ns: f64,
     /// From the store of a packet until the peer sees it.
     pub packet_flight_ns: f64,
-    /// Data written as packets to a peer, per second.
-    pub packet_write: f64,
-    /// Data read from packets of a peer, per second.
-    pub packet_read: f64,
-    /// Data through packets, per second, while they are still being written: line by line from cache to cache.
-    pub packet_stream: f64,
     /// A request to the proxy, for the block.
     pub request_ns: f64,
     /// A request, for the proxy; from then on the transfer runs.
@@ -220,6 +228,11 @@ impl HostKind {
             fold_all_cores: between(low.fold_all_cores, high.fold_all_cores),
             from_peer: between(low.from_peer, high.from_peer),
             to_peer: between(low.to_peer, high.to_peer),
+            fold_from_peer: between(low.fold_from_peer, high.fold_from_peer),
+            fold_to_peer: between(low.fold_to_peer, high.fold_to_peer),
+            packet_write: between(low.packet_write, high.packet_write),
+            packet_read: between(low.packet_read, high.packet_read),
+            packet_stream: between(low.packet_stream, high.packet_stream),
         }
     }
 }
@@ -234,6 +247,11 @@ impl MemoryLevel {
         fold_all_cores: f64::INFINITY,
         from_peer: f64::INFINITY,
         to_peer: f64::INFINITY,
+        fold_from_peer: f64::INFINITY,
+        fold_to_peer: f64::INFINITY,
+        packet_write: f64::INFINITY,
+        packet_read: f64::INFINITY,
+        packet_stream: f64::INFINITY,
     };
 }
 
@@ -251,6 +269,7 @@ mod tests {
             fold_all_cores: rate,
             from_peer: rate / 2.0,
             to_peer: rate / 4.0,
+            ..MemoryLevel::FREE
         };
         let mut host = Machine::plain(2).hosts[0].clone();
         host.memory = vec![level(1 << 10, 40.0), level(1 << 20, 10.0)];

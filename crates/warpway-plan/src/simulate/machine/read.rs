@@ -27,19 +27,21 @@ pub(super) fn machine(text: &str) -> Result<Machine> {
     if format.value != FORMAT {
         return Err(format.error(format!("this reads \"{FORMAT}\"")));
     }
+    let name = top.optional("name").map(|at| at.text()).transpose()?.unwrap_or_default();
+    let hosts: Vec<HostKind> = top.list("hosts")?.iter().map(host).collect::<Result<_>>()?;
+    let n_hosts: u64 = hosts.iter().map(|kind| u64::from(kind.count)).sum();
     let machine = Machine {
-        name: top.optional("name").map(|at| at.text()).transpose()?.unwrap_or_default(),
-        hosts: top.list("hosts")?.iter().map(host).collect::<Result<_>>()?,
+        name,
+        hosts,
         wire_latency_ns: top.optional("wire_latency_ns").map_or(Ok(0.0), |at| at.duration())?,
-        links: top.optional_list("links")?.iter().map(link).collect::<Result<_>>()?,
+        links: top.optional_list("links")?.iter().map(|at| link(at, n_hosts)).collect::<Result<_>>()?,
         costs: costs(&top.required("costs")?)?,
-        stragglers: top.optional_list("stragglers")?.iter().map(straggler).collect::<Result<_>>()?,
+        stragglers: stragglers(&top.optional_list("stragglers")?)?,
     };
     top.end()?;
     if machine.hosts.is_empty() {
         return Err(At { node: &root, path: "hosts".into() }.error("at least one kind of host"));
     }
-    let n_hosts: u64 = machine.hosts.iter().map(|kind| u64::from(kind.count)).sum();
     if machine.hosts.iter().any(|kind| kind.nics.is_empty()) && n_hosts > 1 {
         return Err(
             At { node: &root, path: "hosts".into() }.error("several hosts need `nics` to reach each other")
@@ -74,6 +76,10 @@ fn level(at: &At<'_>) -> Result<MemoryLevel> {
     let copy = object.required("copy")?.rate()?;
     let all_cores = object.required("all_cores")?.rate()?;
     let or = |at: Option<At<'_>>, rate: f64| at.map_or(Ok(rate), |at| at.rate());
+    let from_peer = or(object.optional("from_peer"), copy)?;
+    let to_peer = or(object.optional("to_peer"), copy)?;
+    // Packets take twice the bytes of their data.
+    let packet_read = or(object.optional("packet_read"), copy / 2.0)?;
     let level = MemoryLevel {
         up_to_bytes: object.required("up_to_bytes")?.whole(1)?,
         copy,
@@ -81,8 +87,13 @@ fn level(at: &At<'_>) -> Result<MemoryLevel> {
         // Three bytes read or written instead of two.
         fold: or(object.optional("fold"), copy / 1.5)?,
         fold_all_cores: or(object.optional("fold_all_cores"), all_cores / 1.5)?,
-        from_peer: or(object.optional("from_peer"), copy)?,
-        to_peer: or(object.optional("to_peer"), copy)?,
+        from_peer,
+        to_peer,
+        fold_from_peer: or(object.optional("fold_from_peer"), from_peer)?,
+        fold_to_peer: or(object.optional("fold_to_peer"), to_peer)?,
+        packet_write: or(object.optional("packet_write"), copy / 2.0)?,
+        packet_read,
+        packet_stream: or(object.optional("packet_stream"), packet_read)?,
     };
     object.end()?;
     Ok(level)
@@ -99,17 +110,39 @@ fn nic(at: &At<'_>) -> Result<Nic> {
     Ok(nic)
 }
 
-fn link(at: &At<'_>) -> Result<SharedLink> {
+fn link(at: &At<'_>, n_hosts: u64) -> Result<SharedLink> {
     let mut object = at.object()?;
-    let hosts = object.list("inside")?;
+    let mut inside = Vec::new();
+    for at in object.list("inside")? {
+        let host = at.index()?;
+        if u64::from(host) >= n_hosts {
+            return Err(at.error(format!("there is no host {host}: `hosts` has {n_hosts}")));
+        }
+        if inside.contains(&host) {
+            return Err(at.error(format!("host {host} is there twice")));
+        }
+        inside.push(host);
+    }
     let link = SharedLink {
         name: object.required("name")?.text()?,
-        inside: hosts.iter().map(|at| at.index()).collect::<Result<_>>()?,
+        inside,
         rate: object.required("gigabytes_per_second")?.rate()?,
         latency_ns: object.optional("latency_ns").map_or(Ok(0.0), |at| at.duration())?,
     };
     object.end()?;
     Ok(link)
+}
+
+fn stragglers(list: &[At<'_>]) -> Result<Vec<Straggler>> {
+    let mut found: Vec<Straggler> = Vec::with_capacity(list.len());
+    for at in list {
+        let late = straggler(at)?;
+        if found.iter().any(|other| other.rank == late.rank) {
+            return Err(at.error(format!("rank {} is there twice", late.rank)));
+        }
+        found.push(late);
+    }
+    Ok(found)
 }
 
 fn straggler(at: &At<'_>) -> Result<Straggler> {
@@ -137,12 +170,10 @@ fn costs(at: &At<'_>) -> Result<Costs> {
         switch_ns: duration("switch_ns")?,
         wait_ns: duration("wait_ns")?,
         barrier_ns: duration("barrier_ns")?,
+        line_ns: duration("line_ns")?,
         packet_flight_ns: duration("packet_flight_ns")?,
         request_ns: duration("request_ns")?,
         proxy_ns: duration("proxy_ns")?,
-        packet_write: object.required("packet_write")?.rate()?,
-        packet_read: object.required("packet_read")?.rate()?,
-        packet_stream: object.required("packet_stream")?.rate()?,
         fold: fold(&object.required("fold")?)?,
     };
     object.end()?;

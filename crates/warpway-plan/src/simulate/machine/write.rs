@@ -33,10 +33,8 @@ pub(super) fn machine(machine: &Machine) -> String {
             "switch_ns": costs.switch_ns,
             "wait_ns": costs.wait_ns,
             "barrier_ns": costs.barrier_ns,
+            "line_ns": costs.line_ns,
             "packet_flight_ns": costs.packet_flight_ns,
-            "packet_write": costs.packet_write,
-            "packet_read": costs.packet_read,
-            "packet_stream": costs.packet_stream,
             "request_ns": costs.request_ns,
             "proxy_ns": costs.proxy_ns,
             "fold": fold,
@@ -52,6 +50,8 @@ fn host(host: &HostKind) -> Value {
         json!({
             "up_to_bytes": level.up_to_bytes, "copy": level.copy, "all_cores": level.all_cores,
             "fold": level.fold, "fold_all_cores": level.fold_all_cores, "from_peer": level.from_peer, "to_peer": level.to_peer,
+            "fold_from_peer": level.fold_from_peer, "fold_to_peer": level.fold_to_peer, "packet_write": level.packet_write,
+            "packet_read": level.packet_read, "packet_stream": level.packet_stream,
         })
     };
     let nics = host.nics.iter().map(

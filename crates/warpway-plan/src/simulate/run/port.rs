@@ -249,7 +249,7 @@ impl<'a> Run<'a> {
             self.calendar.at(at, Event::Signal(partner, span));
         }
         if let Some((work, slice)) = request.packets {
-            for reader in self.packets.write(request.round, work, slice, (at, at), Some(span)) {
+            for reader in self.packets.write(request.round, work, slice, (at, at), (None, Some(span))) {
                 self.calendar.at(at, Event::Packets(reader, request.round));
             }
         }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::super::cost::Price;
+use super::super::packets::Chase;
 use super::super::program::Move;
 use super::super::result::SpanId;
 use super::thread::Phase;
@@ -146,12 +147,12 @@ impl<'a> Run<'a> {
                 Phase::Act | Phase::Wait => {
                     // Packets are taken as they come: it is enough that all of them are on their way.
                     let read = self.packets.begun(rank, round, work, slice);
-                    let unwritten = match read {
+                    let read = match read {
                         Some(begun) if begun.at <= self.now => {
                             if self.threads[number].phase == Phase::Wait {
                                 self.threads[number].woken = self.now;
                             }
-                            begun.unwritten(self.now)
+                            begun
                         }
                         Some(begun) => {
                             self.threads[number].phase = Phase::Wait;
@@ -167,13 +168,24 @@ impl<'a> Run<'a> {
                     let block = self.threads[number].steps;
                     let Price { amount, limit, uses } =
                         self.cost.of_move(&mut self.caches, &self.hosts, (block, round), work, slice);
-                    // What is read right behind the writer leaves the other's cache line by line.
-                    let (alone, streamed) = (amount / limit, amount / self.machine.costs.packet_stream);
-                    let limit = amount / alone.max(unwritten * streamed + (1.0 - unwritten) * alone);
                     let slow = self.slow(rank);
+                    let stream = self.cost.packet_stream(block);
+                    let Chase { reader, writer } =
+                        read.chase(self.now, amount / limit * slow, amount / stream * slow);
                     let flight = self.hosts.flight(rank, self.machine.costs.packet_flight_ns);
+                    if let (Some(writes), Some(lasts)) = (read.writer, writer) {
+                        // What it writes last is read a flight later.
+                        self.flows.delay(self.now, writes, lasts - flight);
+                    }
+                    let limit = amount / reader * slow;
                     let done = self.now + flight + amount / limit * slow;
-                    let woken = self.packets.write(round, work, slice, (self.now + flight, done), None);
+                    let woken = self.packets.write(
+                        round,
+                        work,
+                        slice,
+                        (self.now + flight, done),
+                        (Some(number), None),
+                    );
                     for reader in woken {
                         self.calendar.at(self.now, Event::Packets(reader, round));
                     }
@@ -186,7 +198,8 @@ impl<'a> Run<'a> {
                     let flight = self.hosts.flight(rank, self.machine.costs.packet_flight_ns);
                     let cause = self.next_span(number);
                     let ready = self.now + flight;
-                    for reader in self.packets.write(round, work, slice, (ready, ready), Some(cause)) {
+                    let done = (Some(number), Some(cause));
+                    for reader in self.packets.write(round, work, slice, (ready, ready), done) {
                         self.calendar.at(ready, Event::Packets(reader, round));
                     }
                     self.threads[number].phase = Phase::Tail;
