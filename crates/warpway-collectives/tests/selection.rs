@@ -267,10 +267,10 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
         line_of(&good, "1.5"),
         "unknown field `nanoseconds`",
     );
-    // What is there twice, and what is not there.
+    // What is there twice, and what is not there: up to the end of the object.
     let twice = "\"in_place\": false,\n      \"in_place\": true";
     wrong("\"in_place\": false", twice, line_of(&good, "\"in_place\"") + 1, "duplicate field `in_place`");
-    wrong("\"warpway_tuning\": 1,", "", 2, "missing field `warpway_tuning`");
+    wrong("\"warpway_tuning\": 1,", "", good.lines().count(), "missing field `warpway_tuning`");
     let measured_twice = {
         let mut table = table();
         table.measured.push(table.measured[0].clone());
