@@ -157,10 +157,11 @@ mod tests {
     use warpway::plan::ReduceOp;
     use warpway_collectives::Function;
 
+    use super::super::case::Operation;
     use super::*;
 
     const SUBJECT: Subject = Subject {
-        operation: Function::AllGather.into(),
+        operation: Operation::Collective(Function::AllGather),
         data_type: DataType::Bfloat16,
         op: ReduceOp::Sum,
         root: 0,
