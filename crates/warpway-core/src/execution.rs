@@ -42,6 +42,36 @@ pub enum ExecutionError {
         /// What that one launched.
         there: String,
     },
+    /// A rank has refused its call, and does not take part in a step of this one.
+    #[error("step {sequence}: rank {rank} {here}, but rank {peer} has refused its call: {why}")]
+    PeerRefused {
+        /// Number of the step, as in [`Difference`](Self::Difference).
+        sequence: u64,
+        /// This rank.
+        rank: u32,
+        /// What it does.
+        here: String,
+        /// The rank that has refused.
+        peer: u32,
+        /// Its words.
+        why: String,
+    },
+    /// A rank has not come, and the one that this rank waits for waits for it.
+    #[error(
+        "step {sequence}, plan {plan:?}: rank {peer} has not come, for which rank {through} waits: {cause}"
+    )]
+    Absent {
+        /// Number of the step.
+        sequence: u64,
+        /// Name of the plan here.
+        plan: String,
+        /// The rank that is waited for in the end.
+        peer: u32,
+        /// The rank that this one waits for.
+        through: u32,
+        /// The wait that gave up here.
+        cause: Box<Error>,
+    },
     /// A plan that cannot run here, whatever the message.
     #[error("plan {plan:?} cannot run here: {why}")]
     Refused {
@@ -148,7 +178,7 @@ impl ExecutionError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Launch { .. } => ErrorCode::InvalidUsage,
-            Self::Step { cause, .. } => cause.code(),
+            Self::Step { cause, .. } | Self::Absent { cause, .. } => cause.code(),
             _ => ErrorCode::ExecutorError,
         }
     }
@@ -158,6 +188,8 @@ impl ExecutionError {
         match self {
             Self::Disagreement { .. } => "plan.disagreement",
             Self::Difference { .. } => "plan.difference",
+            Self::PeerRefused { .. } => "plan.peer_refused",
+            Self::Absent { .. } => "plan.absent",
             Self::Refused { .. } => "plan.refused",
             Self::OtherHost { .. } => "plan.other_host",
             Self::Launch { .. } => "plan.launch",
@@ -172,6 +204,8 @@ impl ExecutionError {
         match self {
             Self::Disagreement { peer, .. }
             | Self::Difference { peer, .. }
+            | Self::PeerRefused { peer, .. }
+            | Self::Absent { peer, .. }
             | Self::OtherHost { peer, .. }
             | Self::PeerBuffer { peer, .. } => Some(*peer),
             Self::Step { cause, .. } => cause.peer(),

@@ -49,7 +49,7 @@ impl Communicator {
     }
 
     /// What runs this communicator's plans; made by all ranks together when they set up the first.
-    fn executor(&self) -> Result<PlanExecutor> {
+    pub(crate) fn executor(&self) -> Result<PlanExecutor> {
         self.executor_or_else(|launcher| {
             let config = ExecutorConfig {
                 device_timeout: self.device_timeout(),

@@ -14,5 +14,6 @@ mod functions;
 mod kills;
 mod matrix;
 mod oracle;
+mod refusals;
 mod selection;
 mod sequences;

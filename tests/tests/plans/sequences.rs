@@ -50,7 +50,7 @@ fn sized_plans_among_others() {
     let sized = sized_scratch::through_scratch(4).map(proven);
     let fixed = on_scratch(4);
     in_process(4, &context(), |comm| {
-        let options = PrepareOptions { scratch_chunk_bytes: Some(2048) };
+        let options = PrepareOptions { scratch_chunk_bytes: Some(2048), ..Default::default() };
         let sized = sized.iter().map(|plan| comm.prepare_with(plan, options)).collect::<Result<Vec<_>>>()?;
         let fixed = fixed.iter().map(|plan| comm.prepare(plan)).collect::<Result<Vec<_>>>()?;
         for turn in 0..400 {

@@ -276,7 +276,7 @@ fn verified_plans_take_any_counts() {
 fn slices_share_the_scratch_of_a_chunk_that_is_larger() {
     let plan = stream(64).unwrap();
     in_process(2, &context(), |comm| {
-        let options = PrepareOptions { scratch_chunk_bytes: Some(128) };
+        let options = PrepareOptions { scratch_chunk_bytes: Some(128), ..Default::default() };
         let prepared = comm.prepare_unverified_with(&plan, &Repairs::default(), options)?;
         (0..20).try_for_each(|turn| launch(comm, &prepared, turn))?;
         comm.barrier()
@@ -290,7 +290,7 @@ fn proven_slices_share_as_much_scratch_as_they_need() {
         let plan = VerifiedPlan::new(plan.unwrap(), &Options::default()).unwrap();
         in_process(2, &context(), |comm| {
             for room in rooms {
-                let options = PrepareOptions { scratch_chunk_bytes: Some(room) };
+                let options = PrepareOptions { scratch_chunk_bytes: Some(room), ..Default::default() };
                 let prepared = comm.prepare_with(&plan, options)?;
                 (0..40).try_for_each(|turn| launch(comm, &prepared, turn))?;
             }
@@ -307,7 +307,10 @@ fn slices_that_would_meet_are_refused() {
     let proof = VerifiedPlan::new(plan.clone(), &Options::default()).unwrap();
     for room in [64, 192] {
         let found = outcomes_of(&plan, |comm| {
-            comm.prepare_with(&proof, PrepareOptions { scratch_chunk_bytes: Some(room) })
+            comm.prepare_with(
+                &proof,
+                PrepareOptions { scratch_chunk_bytes: Some(room), ..Default::default() },
+            )
         });
         assert_eq!(found.len(), 2);
         for error in found {
@@ -319,7 +322,7 @@ fn slices_that_would_meet_are_refused() {
 
 /// What becomes of a launch of `plan` with 1000 bytes for each id, and room for so many.
 fn outcomes(plan: &Plan, room: u64) -> Vec<Error> {
-    let options = PrepareOptions { scratch_chunk_bytes: Some(room) };
+    let options = PrepareOptions { scratch_chunk_bytes: Some(room), ..Default::default() };
     outcomes_of(plan, |comm| comm.prepare_unverified_with(plan, &Repairs::default(), options))
 }
 
@@ -364,7 +367,7 @@ fn chunks_without_room_in_the_scratch_fail_on_every_rank() {
 fn unequal_room_and_unequal_counts_are_named() {
     let plan = gather_by_packets(2).unwrap();
     let error = in_process(2, &context(), |comm| {
-        let options = PrepareOptions { scratch_chunk_bytes: Some(64 << comm.rank()) };
+        let options = PrepareOptions { scratch_chunk_bytes: Some(64 << comm.rank()), ..Default::default() };
         comm.prepare_unverified_with(&plan, &Repairs::default(), options)
     })
     .unwrap_err();

@@ -16,7 +16,7 @@ use super::linked::LinkedBlock;
 use super::program::{BlockProgram, PortPut, Step};
 use super::setup::{BlockObjects, Channels};
 use super::transfer::{Kernels, Mover, Room, ShortRoom, Slice};
-use super::waiting::{Launched, Waiting};
+use super::waiting::{Launched, Waiting, tells_of_another_call};
 use crate::packet::Flags;
 
 /// Rounds of a pipeline between two looks at the communicator's health.
@@ -222,7 +222,7 @@ impl Run<'_> {
         // What another rank launched has nothing to do with the operation that noticed it. A wait for the proxy looks at no
         // records; why the communicator failed may stand in one.
         let error = self.launched.explained(error);
-        if matches!(error, Error::Execution(ExecutionError::Difference { .. })) {
+        if tells_of_another_call(&error) {
             return error;
         }
         let Some(place) = program.places.get(at) else { return error };

@@ -18,7 +18,7 @@ use warpway_core::{Error, Result};
 
 use super::far::FarCorner;
 use super::hosts::Hosts;
-use super::record::{Words, with_extents};
+use super::record::{WAITS, Words, with_extents};
 use super::slots::{Found, RING_BYTES, Slots};
 use super::{NO_REGION, TAG};
 use crate::buffer::SharedBuffer;
@@ -64,6 +64,7 @@ pub(super) struct CornerOffsets {
 }
 
 /// What is known of a peer's launch.
+#[allow(clippy::large_enum_variant, reason = "lives on the stack for a moment; a launch allocates nothing")]
 pub(super) enum Peer {
     /// It has not started; the last launch that it has started with this rank.
     Behind(u64),
@@ -175,6 +176,25 @@ impl Control {
             }
         }
         Ok(())
+    }
+
+    /// Tells `ranks`, which know of this rank's launch `sequence`, whom it waits for in it.
+    ///
+    /// # Errors
+    /// As [`announce`](Self::announce).
+    pub(super) fn announce_wait(&self, sequence: u64, ranks: &[u32], waits_for: Option<u32>) -> Result<()> {
+        let word = waits_for.map_or(0, |rank| u64::from(rank) + 1);
+        for there in ranks.iter().filter_map(|rank| self.there.get(*rank as usize)) {
+            match there {
+                There::Mapped(corner, _) => corner.records.put(sequence, WAITS, word),
+                There::Far(corner) => corner.put(sequence, WAITS, word)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn n_ranks(&self) -> usize {
+        self.there.len()
     }
 
     /// All ranks but one.

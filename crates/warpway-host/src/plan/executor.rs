@@ -12,15 +12,17 @@ use warpway_core::execution::ExecutionError;
 use warpway_core::proxy::{ProxyService, ProxyServiceConfig};
 use warpway_core::{Deadline, Error, Result, Timeout};
 use warpway_plan::verify::{FoldRoles, ShareableAreas, Sizes, VerifiedPlan};
-use warpway_plan::{Action, Geometry, LayoutError, Operation, Plan, ReduceOp, Repairs, Topology};
+use warpway_plan::{Action, Collective, Geometry, LayoutError, Operation, Plan, ReduceOp, Repairs, Topology};
 
 use super::TAG;
 use super::control::Control;
 use super::hosts::Hosts;
-use super::identity::{Announced, Identity, described};
+use super::identity::{Announced, Identity, called, described};
 use super::meeting::meet;
 use super::prepared::{Known, PreparedPlan};
-use super::repeat::Order;
+use super::record::{Label, LaunchRecord, Step, label};
+use super::refusals::Refusals;
+use super::repeat::{Launches, Order};
 use super::roles::Roles;
 use super::rows::RowInboxes;
 use super::scratch::{self, Areas};
@@ -46,6 +48,8 @@ pub struct PrepareOptions {
     /// units. Launches with larger ones fail. Default: an equal share of
     /// [`REUSED_SCRATCH_BYTES`](warpway_plan::REUSED_SCRATCH_BYTES), rounded down to a power of two.
     pub scratch_chunk_bytes: Option<u64>,
+    /// What the plan is set up for; errors carry its name.
+    pub function: Option<&'static str>,
 }
 
 /// Sets up and runs plans on the host memory of one communicator. Cheap to clone.
@@ -86,6 +90,7 @@ pub(super) struct Shared {
     pub(super) config: ExecutorConfig,
     pub(super) hosts: Hosts,
     pub(super) control: Control,
+    pub(super) refusals: Refusals,
     /// Held while a step, launch or set-up, is under way.
     pub(super) launches: Order,
     /// Used while `launches` is held.
@@ -105,6 +110,7 @@ impl PlanExecutor {
     /// Those of the exchange of memories; `unavailable` between hosts without an engine that leads there.
     pub fn new(comm: Communicator, launcher: Launcher, config: ExecutorConfig) -> Result<Self> {
         let hosts = Hosts::of(&comm);
+        let refusals = Refusals::new(&comm);
         let control = Control::new(&comm, &hosts, config.setup_timeout.start())?;
         let areas = Areas::new(comm.n_ranks());
         let stages = Mutex::new(Stages::new(hosts.transports()));
@@ -114,6 +120,7 @@ impl PlanExecutor {
             config,
             hosts,
             control,
+            refusals,
             launches: Order::default(),
             stages,
             areas,
@@ -193,12 +200,14 @@ impl PlanExecutor {
             packets: used.packets && contract.shareable.packets,
         };
         let identity = Identity::of(plan, &contract.repairs, scratch_chunk, shares);
+        let (name, function) = (called(&plan.name, options.function), label(options.function));
         let objects = shared
             .check(plan, &contract)
             .and_then(|()| Ok((geometry?, BlockObjects::new(plan, shared.comm.rank())?)));
         order.sequence += 1;
-        meet(shared, order.sequence, plan, &identity).inspect_err(|error| shared.fail(error))?;
-        shared.agree(plan, &identity, objects.is_err(), deadline)?;
+        meet(shared, order.sequence, (plan, &name), &identity, function)
+            .inspect_err(|error| shared.fail(error))?;
+        shared.agree((plan, &name), &identity, objects.is_err(), deadline)?;
         let (geometry, objects) = objects?;
         let plan = Arc::new(plan.clone());
         let roles = Roles::of(&plan, shared.comm.rank());
@@ -208,8 +217,16 @@ impl PlanExecutor {
         let channels = setup::connect(shared, &Topology::new(&plan), told, deadline)?;
         let inboxes = RowInboxes::exchange(shared, &plan, &roles, deadline)?;
         let scratch = shared.areas.scratch(&geometry, shares);
-        let known = Known { plan, geometry, identity, contract, scratch, roles, inboxes };
+        let known = Known { plan, name, function, geometry, identity, contract, scratch, roles, inboxes };
         Ok(PreparedPlan::new(Arc::clone(shared), known, channels, objects))
+    }
+}
+
+impl PlanExecutor {
+    /// A call of `function` that this rank refuses before it sets up or launches anything counts as a step, so that other
+    /// ranks, which may be waiting for this one, are told who has refused it and why. Where all refuse, all go on.
+    pub fn refuse(&self, function: &str, why: &Error) {
+        self.0.refuse(&mut self.0.launches.lock(), label(Some(function)), why);
     }
 }
 
@@ -259,9 +276,15 @@ impl Shared {
     }
 
     /// An error on every rank unless all set up the same plan and none refuses it.
-    fn agree(&self, plan: &Plan, identity: &Identity, refused: bool, deadline: Deadline) -> Result<()> {
+    fn agree(
+        &self,
+        (plan, name): (&Plan, &str),
+        identity: &Identity,
+        refused: bool,
+        deadline: Deadline,
+    ) -> Result<()> {
         let (rank, n) = (self.comm.rank(), self.comm.n_ranks());
-        let own = Announced { identity: *identity, refused, name: described(plan) };
+        let own = Announced { identity: *identity, refused, name: described(plan, name) };
         let mut all = vec![0; n as usize * Announced::BYTES];
         let start = rank as usize * Announced::BYTES;
         all[start..start + Announced::BYTES].copy_from_slice(&own.to_bytes());
@@ -306,6 +329,21 @@ impl Shared {
         let service = ProxyService::new(config)?;
         service.start_proxy()?;
         Ok(self.service.get_or_init(|| service).clone())
+    }
+
+    /// See [`PlanExecutor::refuse`].
+    pub(super) fn refuse(&self, order: &mut Launches, function: Label, why: &Error) {
+        if self.comm.health().is_failed() {
+            return;
+        }
+        order.sequence += 1;
+        let record = LaunchRecord::without_launch(Step::Refused, Collective::Custom, function, [0; 32]);
+        let others = self.control.others(self.comm.rank());
+        let told: Vec<u32> = others.filter(|rank| self.control.reaches(*rank)).collect();
+        // Before the record, which is seen at once.
+        self.refusals.refuse(order.sequence, why);
+        let announced = self.control.announce(order.sequence, &record.to_words(), &told, &[], false);
+        let _ = announced.inspect_err(|error| self.fail(error));
     }
 
     /// Marks the communicator as failed: this rank has begun what it cannot end, and its peers wait for it.

@@ -51,6 +51,13 @@ impl FarCorner {
         self.store(&stores)
     }
 
+    /// Changes one word of a record.
+    pub(super) fn put(&self, sequence: u64, index: usize, word: u64) -> Result<()> {
+        let (offset, value) = lock(&self.slots).put(sequence, index, word);
+        let destination = Span { memory: &self.words, offset: self.offsets.records + offset };
+        self.store(&[Store { destination, value }])
+    }
+
     /// Tells of the end of a launch.
     pub(super) fn announce_end(&self, sequence: u64) -> Result<()> {
         self.store(&[self.counter(self.offsets.ended, sequence)])

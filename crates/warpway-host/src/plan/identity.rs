@@ -47,12 +47,20 @@ pub(super) fn root(plan: &Plan) -> Option<u32> {
     with_buffer.next().filter(|_| with_buffer.next().is_none()).map(|(rank, _)| rank)
 }
 
+/// A plan's name, with that of the function that it is set up for.
+pub(super) fn called(plan: &str, function: Option<&str>) -> String {
+    match function.filter(|function| !plan.contains(function)) {
+        Some(function) => format!("{function} by {plan}"),
+        None => plan.to_owned(),
+    }
+}
+
 /// Its name, and what plans of one name may differ in.
-pub(super) fn described(plan: &Plan) -> String {
+pub(super) fn described(plan: &Plan, name: &str) -> String {
     let op = first_fold(plan).map(|op| format!(", {op}")).unwrap_or_default();
     let root = root(plan).map(|root| format!(", root {root}")).unwrap_or_default();
     let place = if plan.in_place { ", in place" } else { "" };
-    format!("{}{op}{root}{place}", plan.name)
+    format!("{name}{op}{root}{place}")
 }
 
 /// What a rank tells of the plan that it sets up.

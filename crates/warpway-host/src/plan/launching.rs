@@ -65,8 +65,9 @@ impl Prepared {
         let (control, rank) = (&shared.control, shared.comm.rank());
         let words = record.to_words();
         let launched = Launched {
-            plan: &self.plan.name,
+            plan: &self.name,
             control,
+            refusals: &shared.refusals,
             rank,
             sequence,
             record: &record,
@@ -79,7 +80,7 @@ impl Prepared {
         control.announce(sequence, &words, peers, &extents, false)?;
         let (waiter, timeout) = (shared.comm.waiter(), shared.config.device_timeout);
         let waiting = Waiting { launched: &launched, waiter, timeout };
-        self.open(&waiting, &mut areas, all)?;
+        self.open(&waiting, &mut areas, all).map_err(|error| launched.explained(error))?;
         kept.owners.clear();
         for owner in &self.roles.owners {
             kept.owners.push((*owner, started(&waiting, *owner)?));
@@ -96,7 +97,7 @@ impl Prepared {
             Kernels::new(payload, |op| FoldKernel::new(launch.data_type, op, ranks))
         });
         let run = Run {
-            plan: &self.plan.name,
+            plan: &self.name,
             launched: &launched,
             channels: &self.channels,
             objects: &self.objects,
@@ -106,11 +107,11 @@ impl Prepared {
             packets_tell_all: false,
             timeout: shared.config.device_timeout,
         };
-        self.run_blocks(&run, program)?;
+        self.run_blocks(&run, program).map_err(|error| launched.explained(error))?;
         if self.contract.repairs.flush_at_end || bases.leases_ids() {
             self.flush(program).map_err(|error| launched.explained(error))?;
         }
-        self.close(&waiting)?;
+        self.close(&waiting).map_err(|error| launched.explained(error))?;
         let repeat = (self.can_repeat() && !all && !scratch.is_own()).then(|| {
             let found = Found {
                 compiled: &compiled,
@@ -181,6 +182,7 @@ impl Prepared {
         LaunchRecord {
             step: Step::Launch,
             collective: self.plan.collective,
+            function: self.function,
             identity: self.identity.plan,
             chunk_bytes: 0,
             block_bytes: 0,

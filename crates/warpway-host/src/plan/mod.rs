@@ -7,6 +7,7 @@
 //! | `prepared.rs`, `request.rs`, `ready.rs`, `launching.rs` | what happens at a launch, in order |
 //! | `hosts.rs` | which ranks share memory, and what a plan may not do where they do not |
 //! | `control.rs`, `record.rs`, `slots.rs` | how ranks know of each other's launches |
+//! | `refusals.rs` | what they know of calls that one of them refuses |
 //! | `far.rs` | how ranks of other hosts do |
 //! | `stage.rs` | buffers that peers cannot map |
 //! | `rows.rs` | sizes that come at launch |
@@ -42,6 +43,7 @@ mod prepared;
 mod program;
 mod ready;
 mod record;
+mod refusals;
 mod repeat;
 mod request;
 mod roles;

@@ -14,6 +14,7 @@ use super::executor::{Contract, Shared, lock};
 use super::identity::{Identity, first_fold, root};
 use super::kept::Kept;
 use super::program::Program;
+use super::record::Label;
 use super::request::PlanLaunch;
 use super::roles::Roles;
 use super::rows::{self, RowInboxes, RowMemory};
@@ -30,6 +31,9 @@ pub(super) struct Prepared {
     /// Among the plans of the executor.
     pub(super) number: u64,
     pub(super) plan: Arc<Plan>,
+    /// For errors: that of the plan, and of the function that it was set up for.
+    pub(super) name: String,
+    pub(super) function: Label,
     pub(super) geometry: Geometry,
     pub(super) identity: Identity,
     pub(super) contract: Contract,
@@ -58,6 +62,8 @@ pub(super) struct Prepared {
 /// What is known before anything is set up.
 pub(super) struct Known {
     pub(super) plan: Arc<Plan>,
+    pub(super) name: String,
+    pub(super) function: Label,
     pub(super) geometry: Geometry,
     pub(super) identity: Identity,
     pub(super) contract: Contract,
@@ -90,7 +96,7 @@ pub(super) struct SizeKey {
 
 impl PreparedPlan {
     pub(super) fn new(shared: Arc<Shared>, known: Known, channels: Channels, objects: BlockObjects) -> Self {
-        let Known { plan, geometry, identity, contract, scratch, roles, inboxes } = known;
+        let Known { plan, name, function, geometry, identity, contract, scratch, roles, inboxes } = known;
         let is_pipeline = |operation: &Operation| matches!(operation.action, Action::Pipeline(_));
         let has_pipelines = plan.operations().any(|(_, _, operation)| is_pipeline(operation));
         Self(Arc::new(Prepared {
@@ -109,6 +115,8 @@ impl PreparedPlan {
             number: shared.plans.fetch_add(1, Ordering::Relaxed),
             shared,
             plan,
+            name,
+            function,
             geometry,
             identity,
             contract,
@@ -127,7 +135,9 @@ impl PreparedPlan {
     /// the result from there); other slices, and registered memory, are not.
     ///
     /// # Errors
-    /// `plan.launch` for sizes and buffers that the plan does not take: nothing has been launched then.
+    /// `plan.launch` for sizes and buffers that the plan does not take: nothing has been launched then. It counts as a step
+    /// all the same: ranks that all refuse a call go on, while others that launch are told who has refused it and why
+    /// (`plan.peer_refused`).
     /// `plan.difference` if a peer has launched something else; [`WaitError`](warpway_core::wait::WaitError) naming a
     /// peer and the operation at a timeout; the communicator's failure. After any of these the communicator is
     /// broken.
@@ -139,10 +149,12 @@ impl PreparedPlan {
         if let Some((sequence, repeat)) = launches.earlier(prepared.number, launch) {
             return prepared.launch_again(sequence, repeat).inspect_err(|error| shared.fail(error));
         }
-        let ready = prepared.ready(launch)?;
+        let ready = prepared.ready(launch);
+        let ready = ready.inspect_err(|error| shared.refuse(&mut launches, prepared.function, error))?;
         let mut stages = lock(&shared.stages);
         let needed = prepared.needs_stages(launch);
-        let staged = stages.enter(&shared.comm, launch, needed, !prepared.fills_output())?;
+        let staged = stages.enter(&shared.comm, launch, needed, !prepared.fills_output());
+        let staged = staged.inspect_err(|error| shared.refuse(&mut launches, prepared.function, error))?;
         launches.sequence += 1;
         let repeat =
             prepared.launch(launches.sequence, &staged, ready).inspect_err(|error| shared.fail(error))?;

@@ -24,7 +24,7 @@ const PROGRAMS: usize = 16;
 
 impl Prepared {
     pub(super) fn usage(&self, why: String) -> Error {
-        let (rank, plan) = (self.shared.comm.rank(), self.plan.name.clone());
+        let (rank, plan) = (self.shared.comm.rank(), self.name.clone());
         ExecutionError::Launch { rank, plan, why }.into()
     }
 
@@ -67,7 +67,7 @@ impl Prepared {
     ) -> Result<Arc<Compiled>> {
         let (rank, element) = (self.shared.comm.rank(), launch.data_type.bytes());
         let failed = |why: String| {
-            let plan = self.plan.name.clone();
+            let plan = self.name.clone();
             Error::from(ExecutionError::Size { rank, plan, why })
         };
         if let Some(proven) = &self.contract.sizes
@@ -95,7 +95,7 @@ impl Prepared {
                 let (here, there) = (text(here), text(there));
                 return Err(ExecutionError::Difference {
                     sequence,
-                    plan: self.plan.name.clone(),
+                    plan: self.name.clone(),
                     field: "count",
                     rank,
                     here,

@@ -5,13 +5,30 @@ use warpway_core::wire::SlotId;
 use warpway_plan::{Collective, DataType, ReduceOp};
 
 /// Words of a record in memory, its sequence number excluded.
-pub(super) const WORDS: usize = 25;
+pub(super) const WORDS: usize = 28;
 /// A record in memory. What differs from launch to launch comes first, next to the sequence number.
 pub(super) type Words = [u64; WORDS];
 /// Those that must be equal on both ranks.
 const FINGERPRINT: std::ops::Range<usize> = 0..11;
 /// The one that differs by reader.
 const EXTENTS: usize = 24;
+/// Those of the name.
+const FUNCTION: std::ops::Range<usize> = 25..27;
+/// The one that changes while the launch goes on: whom its rank waits for, plus 1.
+pub(super) const WAITS: usize = 27;
+
+/// The beginning of a function's name, filled up with zeros.
+pub(super) type Label = [u8; 16];
+
+/// Of a plan that is set up for some function.
+pub(super) fn label(function: Option<&str>) -> Label {
+    let mut label = Label::default();
+    if let Some(name) = function {
+        let end = name.floor_char_boundary(label.len());
+        label[..end].copy_from_slice(&name.as_bytes()[..end]);
+    }
+    label
+}
 
 /// What a record tells of. Ranks do the same steps in the same order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,10 +37,13 @@ pub(super) enum Step {
     Launch,
     /// A plan is set up.
     SetUp,
+    /// A call is refused: its rank takes no part in this step. Everything else means nothing then.
+    Refused,
 }
 
 /// Of a step in the word that has the collective.
 const SET_UP: u64 = 1 << 32;
+const REFUSED: u64 = 1 << 33;
 
 /// Where the root is, plus 1, in the word that has the payload of packets.
 const ROOT: u32 = 8;
@@ -33,6 +53,8 @@ const ROOT: u32 = 8;
 pub(super) struct LaunchRecord {
     pub(super) step: Step,
     pub(super) collective: Collective,
+    /// What the plan is for, where that is known. Not compared: functions that share a collective have different plans.
+    pub(super) function: Label,
     pub(super) identity: [u8; 32],
     /// Bytes of a chunk, and of a block where they do not divide evenly.
     pub(super) chunk_bytes: u64,
@@ -66,6 +88,42 @@ pub(super) struct BufferRecord {
 pub(super) type Difference = (&'static str, String, String);
 
 impl LaunchRecord {
+    /// Of a step that launches nothing.
+    pub(super) fn without_launch(
+        step: Step,
+        collective: Collective,
+        function: Label,
+        plan: [u8; 32],
+    ) -> Self {
+        Self {
+            step,
+            collective,
+            function,
+            identity: plan,
+            chunk_bytes: 0,
+            block_bytes: 0,
+            data_type: DataType::Uint8,
+            reduce_op: None,
+            root: None,
+            packet_payload: 0,
+            areas: 0,
+            input: BufferRecord::default(),
+            output: BufferRecord::default(),
+            rows: None,
+            extents: 0,
+        }
+    }
+
+    /// What the launch is for, as its caller knows it.
+    fn function(&self) -> Option<String> {
+        let name = self.function.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
+        Some(String::from_utf8_lossy(name).into_owned())
+    }
+
+    fn operation(&self) -> String {
+        self.function().unwrap_or_else(|| self.collective.to_string())
+    }
+
     pub(super) fn difference(&self, there: &Self) -> Option<Difference> {
         fn differ<T: PartialEq>(
             a: T,
@@ -83,14 +141,19 @@ impl LaunchRecord {
         let sizes = |record: &Self| (record.chunk_bytes, record.block_bytes);
         // A step of another kind has no sizes to compare.
         let step = |record: &Self| match record.step {
-            Step::Launch => format!("launch of {} with {}", record.collective, size(record)),
-            Step::SetUp => format!("set-up of a plan for {}", record.collective),
+            Step::Launch => format!("launch of {} with {}", record.operation(), size(record)),
+            Step::SetUp => format!("set-up of a plan for {}", record.operation()),
+            Step::Refused => "a call that was refused".to_owned(),
         };
         // Chunks of different plans tell nothing of counts; the plans may differ because the counts do.
-        let plan = |record: &Self| format!("{} with {}", hexadecimal(&record.identity), size(record));
+        let plan = |record: &Self| {
+            let function = record.function().map(|name| format!("{name} by ")).unwrap_or_default();
+            format!("{function}{} with {}", hexadecimal(&record.identity), size(record))
+        };
+        let operation = || ("operation", self.operation(), there.operation());
         (self.step != there.step)
             .then(|| ("step", step(self), step(there)))
-            .or_else(|| differ(self.collective, there.collective, "operation", |c| c.to_string()))
+            .or_else(|| (self.collective != there.collective).then(operation))
             // Types first: equal counts of unequal types give unequal sizes.
             .or_else(|| differ(self.data_type, there.data_type, "data type", |t| t.to_string()))
             .or_else(|| differ(self.reduce_op, there.reduce_op, "reduce operation", op))
@@ -116,8 +179,13 @@ impl LaunchRecord {
         let collective = Collective::NAMED.iter().position(|(value, _)| *value == self.collective);
         words[0] = self.areas;
         words[1] = collective.map_or(u64::MAX, |at| at as u64);
-        if self.step == Step::SetUp {
-            words[1] |= SET_UP;
+        words[1] |= match self.step {
+            Step::Launch => 0,
+            Step::SetUp => SET_UP,
+            Step::Refused => REFUSED,
+        };
+        for (word, bytes) in words[FUNCTION].iter_mut().zip(self.function.chunks_exact(8)) {
+            *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         }
         words[2] = self.chunk_bytes;
         words[3] = self.block_bytes;
@@ -160,13 +228,23 @@ impl LaunchRecord {
         for (bytes, word) in identity.chunks_exact_mut(8).zip(&words[7..11]) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
+        let mut function = Label::default();
+        for (bytes, word) in function.chunks_exact_mut(8).zip(&words[FUNCTION]) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
         let reduce_op = match words[5].checked_sub(1) {
             None => None,
             Some(at) => Some(ReduceOp::NAMED.get(usize::try_from(at).ok()?)?.0),
         };
         Some(Self {
-            step: if words[1] & SET_UP == 0 { Step::Launch } else { Step::SetUp },
-            collective: Collective::NAMED.get(usize::try_from(words[1] & !SET_UP).ok()?)?.0,
+            step: match words[1] & (SET_UP | REFUSED) {
+                0 => Step::Launch,
+                SET_UP => Step::SetUp,
+                REFUSED => Step::Refused,
+                _ => return None,
+            },
+            collective: Collective::NAMED.get(usize::try_from(words[1] & !(SET_UP | REFUSED)).ok()?)?.0,
+            function,
             identity,
             chunk_bytes: words[2],
             block_bytes: words[3],
@@ -239,6 +317,16 @@ pub(super) fn disagreement(record: &LaunchRecord, here: &Words, there: &Words) -
     })
 }
 
+/// True if its rank has refused the call.
+pub(super) fn is_refused(words: &Words) -> bool {
+    words[1] & REFUSED != 0
+}
+
+/// Whom its rank waits for, if it has waited long.
+pub(super) fn waits_for(words: &Words) -> Option<u32> {
+    words[WAITS].checked_sub(1).and_then(|rank| u32::try_from(rank).ok())
+}
+
 /// The digest for the reader.
 pub(super) fn extents(words: &Words) -> u64 {
     words[EXTENTS]
@@ -266,6 +354,7 @@ mod tests {
         LaunchRecord {
             step: Step::Launch,
             collective: Collective::AllToAll,
+            function: label(Some("all_to_all_v")),
             identity,
             chunk_bytes: 32,
             block_bytes: 17,
@@ -286,8 +375,15 @@ mod tests {
         assert_eq!(LaunchRecord::from_words(&record().to_words()), Some(record()));
         let none = LaunchRecord { reduce_op: None, root: None, rows: None, ..record() };
         assert_eq!(LaunchRecord::from_words(&none.to_words()), Some(none));
-        let set_up = LaunchRecord { step: Step::SetUp, ..record() };
-        assert_eq!(LaunchRecord::from_words(&set_up.to_words()), Some(set_up));
+        for step in [Step::SetUp, Step::Refused] {
+            let other = LaunchRecord { step, ..record() };
+            assert_eq!(LaunchRecord::from_words(&other.to_words()), Some(other));
+            assert_eq!(is_refused(&other.to_words()), step == Step::Refused);
+        }
+        let long = LaunchRecord { function: label(Some("reduce_scatter_v2")), ..record() };
+        assert_eq!(long.operation(), "reduce_scatter_v");
+        assert_eq!(LaunchRecord::from_words(&long.to_words()), Some(long));
+        assert_eq!(LaunchRecord { function: label(None), ..record() }.operation(), "alltoall");
         assert_eq!(LaunchRecord::from_words(&[u64::MAX; WORDS]), None);
     }
 
@@ -303,6 +399,8 @@ mod tests {
             LaunchRecord { areas: 1, ..here },
             LaunchRecord { collective: Collective::AllReduce, ..here },
             LaunchRecord { step: Step::SetUp, ..here },
+            LaunchRecord { step: Step::Refused, ..here },
+            LaunchRecord { function: label(None), ..here },
             LaunchRecord { identity: [0; 32], ..here },
             LaunchRecord {
                 identity: std::array::from_fn(|at| here.identity[at] ^ u8::from(at == 31)),

@@ -238,8 +238,9 @@ impl Prepared {
         let peers = &self.roles.peers[..];
         shared.control.announce(sequence, &repeat.words, peers, &[], repeat.quiet)?;
         let launched = Launched {
-            plan: &self.plan.name,
+            plan: &self.name,
             control: &shared.control,
+            refusals: &shared.refusals,
             rank: shared.comm.rank(),
             sequence,
             record: &repeat.record,
@@ -251,7 +252,7 @@ impl Prepared {
         };
         let flag = repeat.areas[1].as_ref().map_or(1, |(clock, _)| clock.flag());
         let run = Run {
-            plan: &self.plan.name,
+            plan: &self.name,
             launched: &launched,
             channels: &self.channels,
             objects: &self.objects,
@@ -268,9 +269,10 @@ impl Prepared {
                 let waiter = shared.comm.waiter();
                 recorded((shared.comm.rank(), waiter), |record| {
                     run.linked_block(waiter, (block, linked, half), record)
-                })?;
+                })
+                .map_err(|error| launched.explained(error))?;
             }
-            _ => self.run_blocks(&run, program)?,
+            _ => self.run_blocks(&run, program).map_err(|error| launched.explained(error))?,
         }
         if let Some(difference) = (!repeat.packets_tell_all).then(|| launched.difference()).flatten() {
             return Err(difference.into());

@@ -29,6 +29,7 @@ unsafe impl Sync for Slots {}
 
 /// What a reader finds.
 #[derive(Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "lives on the stack for a moment; a launch allocates nothing")]
 pub(super) enum Found {
     /// The record.
     Record([u64; WORDS]),
@@ -60,6 +61,12 @@ impl Slots {
         }
         // Pairs with the first load in `read`.
         slot[0].store(sequence, Ordering::Release);
+    }
+
+    /// Changes one word of a record that has been written, which readers do not compare.
+    pub(super) fn put(&self, sequence: u64, index: usize, word: u64) {
+        // Relaxed: it stands for itself.
+        self.slot(sequence)[1 + index].store(word, Ordering::Relaxed);
     }
 
     pub(super) fn read(&self, sequence: u64) -> Found {
@@ -146,6 +153,12 @@ impl FarSlots {
         there[0] = sequence;
         stores.push((start, sequence));
         stores
+    }
+
+    /// As [`Slots::put`].
+    pub(super) fn put(&mut self, sequence: u64, index: usize, word: u64) -> (u64, u64) {
+        self.0[slot(sequence)][1 + index] = word;
+        (slot(sequence) as u64 * SLOT_BYTES + 8 * (1 + index as u64), word)
     }
 }
 

@@ -4,23 +4,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use warpway_core::execution::ExecutionError;
-use warpway_core::wait::{EventCount, WaitError, WaitSite, Waiter};
-use warpway_core::{Error, Result, Timeout};
+use warpway_core::wait::{EventCount, GaveUp, WaitError, WaitSite, Waiter};
+use warpway_core::{Deadline, Error, Result, Timeout};
 
 use super::control::{Control, Peer};
-use super::record::{Difference, LaunchRecord, Words, agree, disagreement, extents, fingerprint};
+use super::record::{
+    Difference, LaunchRecord, Words, agree, disagreement, extents, fingerprint, is_refused, waits_for,
+};
+use super::refusals::{Refusal, Refusals};
 
 /// Tests between two looks at the peers' records.
 const TESTS: u32 = 256;
-/// Tests between two looks at the clock.
+/// Tests between two looks at the clock, while the wait does not sleep.
 const CLOCK: u32 = 64;
+/// How often a wait tests for each of its yields.
+const TESTS_PER_YIELD: u32 = 9;
 /// Whoever waits longer looks at the peers' records, and tells ranks that the plan makes it not work with.
 const LATE: Duration = Duration::from_millis(20);
+/// The reason of a refusal goes another way than the refusal, and is waited for so long.
+const REASON: Duration = Duration::from_secs(2);
+
+/// Until when the reason of a refusal is waited for.
+pub(super) fn reason_deadline() -> Deadline {
+    Deadline::after(REASON)
+}
 
 /// What this rank has launched.
 #[derive(Debug)]
 pub(super) struct Launched<'a> {
     pub(super) control: &'a Control,
+    pub(super) refusals: &'a Refusals,
     pub(super) rank: u32,
     /// Its name.
     pub(super) plan: &'a str,
@@ -52,15 +65,21 @@ impl Launched<'_> {
             Peer::Apart => Some(self.apart(*peer)),
             Peer::Behind(_) | Peer::Gone => None,
         });
-        found.inspect(|_| self.control.settle())
+        let refused = || self.refusals.until(self.sequence).map(|refusal| self.refused(refusal));
+        found.or_else(refused).inspect(|_| self.control.settle())
     }
 
     /// What ended a launch: a failure of the communicator may stem from what a peer has launched.
     pub(super) fn explained(&self, error: Error) -> Error {
-        match error {
-            Error::Execution(ExecutionError::Difference { .. }) => error,
-            other => self.difference().map_or(other, Error::from),
+        match tells_of_another_call(&error) {
+            true => error,
+            false => self.difference().map_or(error, Error::from),
         }
+    }
+
+    fn refused(&self, refusal: Refusal) -> ExecutionError {
+        let (here, Refusal { rank: peer, step, why }) = (format!("launches plan {:?}", self.plan), refusal);
+        ExecutionError::PeerRefused { sequence: step, rank: self.rank, here, peer, why }
     }
 
     /// Has the peers' records fetched; there is nothing to see yet.
@@ -71,11 +90,19 @@ impl Launched<'_> {
     }
 
     pub(super) fn compare(&self, peer: u32, there: &Words) -> Option<ExecutionError> {
+        if is_refused(there) {
+            let why = self.refusals.reason(peer, self.sequence, reason_deadline());
+            return Some(self.refused(Refusal { rank: peer, step: self.sequence, why }));
+        }
         let found = match agree(self.words, there) {
             true => self.extents_differ(peer, there),
             false => Some(disagreement(self.record, self.words, there)),
         };
         let (field, here, there) = found?;
+        // A rank that has refused an earlier call alone may have been waited for by nobody then.
+        if let Some(refusal) = self.refusals.until(self.sequence).filter(|refusal| refusal.rank == peer) {
+            return Some(self.refused(refusal));
+        }
         let (sequence, rank) = (self.sequence, self.rank);
         let plan = self.plan.to_owned();
         Some(ExecutionError::Difference { sequence, plan, field, rank, here, peer, there })
@@ -124,14 +151,49 @@ impl Launched<'_> {
             .find(|peer| matches!(self.control.peer(*peer, self.sequence), Peer::Behind(_)))
     }
 
-    /// What a wait that gave up was really about: a difference, or a rank that has not come.
+    /// What a wait that gave up was really about: a difference, or a rank that has not come. The one that was waited for may
+    /// itself wait for another one, as far as it has told.
     fn explain(&self, mut error: WaitError) -> Error {
         if let Some(difference) = self.difference() {
             return difference.into();
         }
         error.site.peer = error.site.peer.or_else(|| self.laggard());
-        error.into()
+        let Some(through) = error.site.peer.filter(|_| matches!(error.reason, GaveUp::TimedOut)) else {
+            return error.into();
+        };
+        // A rank may still be in an earlier step, where it waits for the one that has not come even there.
+        let next = |rank: &u32| {
+            let step = match self.control.peer(*rank, self.sequence) {
+                Peer::Behind(started) => started,
+                _ => self.sequence,
+            };
+            match self.control.peer(*rank, step) {
+                Peer::Here(words) => waits_for(&words).filter(|next| *next != self.rank),
+                _ => None,
+            }
+        };
+        // Ranks that wait for each other in a circle are as good as each other.
+        let chain = std::iter::successors(Some(through), next).take(self.control.n_ranks());
+        let peer = chain.last().unwrap_or(through);
+        if peer == through {
+            return error.into();
+        }
+        let (sequence, plan) = (self.sequence, self.plan.to_owned());
+        ExecutionError::Absent { sequence, plan, peer, through, cause: Box::new(error.into()) }.into()
     }
+
+    /// Tells all ranks, which have been told of the launch, whom this one waits for.
+    fn tell_wait(&self, peer: Option<u32>) -> Result<()> {
+        let ranks: Vec<u32> =
+            self.control.others(self.rank).filter(|rank| self.control.reaches(*rank)).collect();
+        self.control.announce_wait(self.sequence, &ranks, peer)
+    }
+}
+
+/// True for errors about what another rank has called: they have nothing to do with the operation that noticed it.
+pub(super) fn tells_of_another_call(error: &Error) -> bool {
+    use ExecutionError::{Difference, PeerRefused};
+    matches!(error, Error::Execution(Difference { .. } | PeerRefused { .. }))
 }
 
 /// The waits of one block, or of the launching thread.
@@ -166,19 +228,33 @@ impl Waiting<'_> {
     ) -> Result<T> {
         let mut tests = 0u32;
         let mut looked: Option<Instant> = None;
+        let mut heard = 0;
+        let site = site();
+        let mut told = false;
+        // Then tests are naps apart.
+        let awake = self.waiter.policy.yields.saturating_mul(TESTS_PER_YIELD);
         let attentive = || {
             let seen = match poll() {
                 Ok(value) => return Ok(Ok(value)),
                 Err(seen) => seen,
             };
             tests = tests.wrapping_add(1);
-            let mut look = tests.is_multiple_of(TESTS);
-            if tests.is_multiple_of(CLOCK) {
+            let count = self.launched.refusals.count();
+            let mut look = tests.is_multiple_of(TESTS) || count != heard;
+            heard = count;
+            if tests > awake || tests.is_multiple_of(CLOCK) {
                 let now = Instant::now();
                 if now.duration_since(*looked.get_or_insert(now)) >= LATE {
                     looked = Some(now);
                     look = true;
-                    if let Err(error) = self.launched.tell_all() {
+                    let mut tell = || {
+                        self.launched.tell_all()?;
+                        if site.peer.is_some() && !std::mem::replace(&mut told, true) {
+                            self.launched.tell_wait(site.peer)?;
+                        }
+                        Ok(())
+                    };
+                    if let Err(error) = tell() {
                         return Ok(Err(error));
                     }
                 }
@@ -188,7 +264,11 @@ impl Waiting<'_> {
             }
             Err(seen)
         };
-        match self.waiter.wait(site, self.timeout, event, attentive) {
+        let waited = self.waiter.wait(|| site, self.timeout, event, attentive);
+        if told && matches!(waited, Ok(Ok(_))) {
+            self.launched.tell_wait(None)?;
+        }
+        match waited {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(error),
             Err(error) => Err(self.launched.explain(error)),

@@ -11,7 +11,7 @@ use warpway_collectives::{
 use warpway_core::collective::CollectiveError;
 use warpway_core::execution::ExecutionError;
 use warpway_core::{Error, Result};
-use warpway_host::{PlanLaunch, PreparedPlan};
+use warpway_host::{PlanLaunch, PrepareOptions, PreparedPlan};
 use warpway_plan::verify::VerifiedPlan;
 use warpway_plan::{DataType, ReduceOp};
 
@@ -143,7 +143,7 @@ impl Collectives {
 
     /// Carries a call out.
     pub(crate) fn run(&self, comm: &Communicator, call: &Call<'_>) -> Result<()> {
-        let message = Message::of(call, self.place)?;
+        let message = Message::of(call, self.place).inspect_err(|why| self.refuse(comm, call, why))?;
         let kept = match self.kept.find(call, &message) {
             Some(kept) => kept,
             None => self.set_up(comm, call, &message)?,
@@ -155,8 +155,30 @@ impl Collectives {
         }
         let own = kept.plan.plan().ranks.get(self.place.rank as usize);
         let no_rank = Error::Internal { place: "collective", what: "a plan that is set up has all ranks" };
-        let rows = sizes::rows(call, self.place, own.ok_or(no_rank)?)?;
+        let rows = sizes::rows(call, self.place, own.ok_or(no_rank)?);
+        let rows = rows.inspect_err(|why| self.refuse(comm, call, why))?;
         kept.plan.run(&launch.with_sizes(&rows))
+    }
+
+    /// This rank does not carry a call out, but the others may: they are told. At the first call that takes their coming,
+    /// like any other.
+    fn refuse(&self, comm: &Communicator, call: &Call<'_>, why: &Error) {
+        if self.place.n_ranks == 1 || comm.async_error().is_some() {
+            return;
+        }
+        match self.compare(comm).and_then(|()| comm.executor()) {
+            Ok(executor) => executor.refuse(call.function.name(), why),
+            Err(error) => tracing::warn!("the other ranks have not been told that {why}: {error}"),
+        }
+    }
+
+    /// Compares the settings with the other ranks, once.
+    fn compare(&self, comm: &Communicator) -> Result<()> {
+        if self.compared.get().is_none() {
+            self.settings.compare(comm)?;
+            let _ = self.compared.set(());
+        }
+        Ok(())
     }
 
     /// Which algorithm a call takes.
@@ -182,7 +204,8 @@ impl Collectives {
         // Before the choice: it may be outdated as soon as it is made.
         let generation = self.kept.generation();
         let request = self.request(call, message);
-        let choice = lock(&self.selector).choose(&request).map_err(|why| self.no_choice(call, &why))?;
+        let choice = lock(&self.selector).choose(&request).map_err(|why| self.no_choice(call, &why));
+        let choice = choice.inspect_err(|why| self.refuse(comm, call, why))?;
         let Choice { taken, blocks, min_bytes, max_bytes, reason, passed_over } = choice;
         for text in passed_over {
             tracing::warn!("{} of {:?} bytes: {text}", call.function, message.bytes);
@@ -206,16 +229,16 @@ impl Collectives {
         if let Some(plan) = found {
             return Ok(plan);
         }
-        if self.compared.get().is_none() {
-            self.settings.compare(comm)?;
-            let _ = self.compared.set(());
-        }
+        self.compare(comm)?;
+        let options = PrepareOptions { function: Some(call.function.name()), ..PrepareOptions::default() };
         let plan = match &origin {
             Origin::Catalogue(algorithm, task) => {
                 let proven = comm.context().proofs().prove(algorithm, task);
-                comm.prepare(&*proven.map_err(|refused| self.refused(call, refused.to_string()))?)?
+                let proven = proven.map_err(|refused| self.refused(call, refused.to_string()));
+                let proven = proven.inspect_err(|why| self.refuse(comm, call, why))?;
+                comm.prepare_with(&proven, options)?
             }
-            Origin::Registered(registered) => comm.prepare(&registered.plan)?,
+            Origin::Registered(registered) => comm.prepare_with(&registered.plan, options)?,
         };
         lock(&self.prepared).push((origin, plan.clone()));
         Ok(plan)
