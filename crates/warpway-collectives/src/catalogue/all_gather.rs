@@ -3,6 +3,7 @@
 //! | algorithm | hops | a rank reads | a rank writes | when |
 //! |---|---|---|---|---|
 //! | `packets` | 1 | 2n x B | 2n x B, packets twice that | small |
+//! | `eager` | 1 | 2n x B | 2n x B | small, where packets are too many lines |
 //! | `push` | 1 | n x B | n x B | large; any world |
 //! | `pull` | 1 | n x B | n x B | large, one host, where reading is faster than writing |
 //! | `ring` | n - 1 | n x B | n x B | large, where links are slow; any world |
@@ -23,6 +24,14 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         traits: Traits { packets: true, zero_copy: false, hierarchical: false },
         fits: fits::one_host,
         build: packets,
+    },
+    Algorithm {
+        name: "eager",
+        function: Function::AllGather,
+        summary: "every rank puts its input into scratch of all without asking, and takes what it gets from there",
+        traits: Traits { packets: false, zero_copy: false, hierarchical: false },
+        fits: fits::one_host,
+        build: eager,
     },
     Algorithm {
         name: "push",
@@ -71,6 +80,27 @@ fn packets(task: &Task) -> Result<Plan, BuildError> {
         d.copy_own(place(me)?, mine)?;
         for peer in d.peers(me) {
             d.p.unpack_packets(place(peer)?, slots.at(me, peer)?, 0)?;
+        }
+    }
+    d.finish()
+}
+
+/// A slot is written again two launches later, when its reader is known to have gone on, because it has sent something in
+/// the launch between.
+fn eager(task: &Task) -> Result<Plan, BuildError> {
+    let shape = CollectiveShape::all_gather(task.world.n_ranks(), 1);
+    let mut d = Draft::alternating(task, "all_gather_eager", shape)?;
+    let slots = Slots::new(&mut d, 1)?;
+    for me in 0..d.n() {
+        let (mine, output, peers) = (d.p.input(me)?.whole(), d.p.output(me)?, d.peers(me));
+        let place = |rank: u32| output.chunk(u64::from(rank)..u64::from(rank) + 1);
+        let parcel = |peer: &u32| Ok(Parcel { to: slots.at(*peer, me)?, from: mine });
+        let parcels = peers.iter().map(parcel).collect::<Result<Vec<_>, BuildError>>()?;
+        d.deliver(me, &parcels)?;
+        d.copy_own(place(me)?, mine)?;
+        d.expect(me, &peers)?;
+        for peer in &peers {
+            d.p.copy(place(*peer)?, slots.at(me, *peer)?, d.crew.blocks())?;
         }
     }
     d.finish()

@@ -3,6 +3,7 @@
 //! | algorithm | hops | a rank reads | a rank writes | when |
 //! |---|---|---|---|---|
 //! | `packets` | 1 | 3n x B | 3n x B | small |
+//! | `eager` | 1 | 2n x B | 2n x B | small, where packets are too many lines |
 //! | `push` | 1 | n x B | n x B | large, out of place; any world |
 //! | `exchange` | 2 | 2n x B | 2n x B | large, in place; any world |
 
@@ -22,6 +23,14 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         traits: Traits { packets: true, zero_copy: false, hierarchical: false },
         fits: fits::one_host,
         build: packets,
+    },
+    Algorithm {
+        name: "eager",
+        function: Function::AllToAll,
+        summary: "every rank puts to each its part into scratch without asking, and takes what it gets from there",
+        traits: Traits { packets: false, zero_copy: false, hierarchical: false },
+        fits: fits::one_host,
+        build: eager,
     },
     Algorithm {
         name: "push",
@@ -62,6 +71,27 @@ fn packets(task: &Task) -> Result<Plan, BuildError> {
         d.copy_own(output.chunk(part(me))?, input.chunk(part(me))?)?;
         for peer in d.peers(me) {
             d.p.unpack_packets(output.chunk(part(peer))?, slots.at(me, peer)?, 0)?;
+        }
+    }
+    d.finish()
+}
+
+/// A slot is written again two launches later, when its reader is known to have gone on, because it has sent something in
+/// the launch between.
+fn eager(task: &Task) -> Result<Plan, BuildError> {
+    let shape = CollectiveShape::all_to_all(task.world.n_ranks(), 1);
+    let mut d = Draft::alternating(task, "all_to_all_eager", shape)?;
+    let slots = Slots::new(&mut d, 1)?;
+    for me in 0..d.n() {
+        let (input, output, peers) = (d.p.input(me)?, d.p.output(me)?, d.peers(me));
+        let part = |rank: u32| u64::from(rank)..u64::from(rank) + 1;
+        let parcel = |peer: u32| Ok(Parcel { to: slots.at(peer, me)?, from: input.chunk(part(peer))? });
+        let parcels = from_right(me, d.n()).map(parcel).collect::<Result<Vec<_>, BuildError>>()?;
+        d.deliver(me, &parcels)?;
+        d.copy_own(output.chunk(part(me))?, input.chunk(part(me))?)?;
+        d.expect(me, &peers)?;
+        for peer in &peers {
+            d.p.copy(output.chunk(part(*peer))?, slots.at(me, *peer)?, d.crew.blocks())?;
         }
     }
     d.finish()

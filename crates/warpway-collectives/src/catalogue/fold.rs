@@ -39,6 +39,21 @@ impl Draft<'_> {
         let fold = Reduction::of(own, others).into(result).ordered(&order).with(self.task.reduce_op);
         self.p.reduce_packets(fold, SPEAKER)
     }
+
+    /// The same of raw chunks that others have put here.
+    pub(super) fn fold_slots(
+        &mut self,
+        own: Chunk,
+        others: &[Chunk],
+        result: Chunk,
+    ) -> Result<(), BuildError> {
+        if others.is_empty() {
+            return self.copy_own(result, own);
+        }
+        let order = own_at(own.rank() as usize, others.len());
+        let fold = Reduction::of(own, others).into(result).ordered(&order).with(self.task.reduce_op);
+        self.p.reduce(fold, self.crew.blocks())
+    }
 }
 
 /// The order of a fold whose first source belongs at a position among the others.

@@ -3,12 +3,13 @@
 //! | algorithm | hops | a rank reads | a rank writes | when |
 //! |---|---|---|---|---|
 //! | `packets` | 1 | 2n x B | n x B, packets twice that | small |
+//! | `eager` | 1 | 2n x B | n x B | small, where packets are too many lines |
 //! | `read` | 1 | n x B | B | large, one host |
 
 use warpway_plan::{BuildError, Chunk, CollectiveShape, Plan};
 
 use crate::algorithm::{Algorithm, Traits};
-use crate::catalogue::draft::Draft;
+use crate::catalogue::draft::{Draft, Parcel};
 use crate::catalogue::fits;
 use crate::catalogue::slots::Slots;
 use crate::task::{Function, Task};
@@ -21,6 +22,14 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         traits: Traits { packets: true, zero_copy: false, hierarchical: false },
         fits: fits::one_host,
         build: packets,
+    },
+    Algorithm {
+        name: "eager",
+        function: Function::ReduceScatter,
+        summary: "every rank puts part r of its input into scratch of rank r without asking, which folds what it gets",
+        traits: Traits { packets: false, zero_copy: false, hierarchical: false },
+        fits: fits::one_host,
+        build: eager,
     },
     Algorithm {
         name: "read",
@@ -55,6 +64,24 @@ fn packets(task: &Task) -> Result<Plan, BuildError> {
             d.send_packets(me, slots.at(peer, me)?, part(peer)?)?;
         }
         d.fold_packets(part(me)?, &slots.others(me)?, result)?;
+    }
+    d.finish()
+}
+
+/// A slot is written again two launches later, when its reader is known to have gone on, because it has sent something in
+/// the launch between.
+fn eager(task: &Task) -> Result<Plan, BuildError> {
+    let shape = CollectiveShape::reduce_scatter(task.world.n_ranks(), 1);
+    let mut d = Draft::alternating(task, "reduce_scatter_eager", shape)?;
+    let slots = Slots::new(&mut d, 1)?;
+    for me in 0..d.n() {
+        let (input, result, peers) = (d.p.input(me)?, d.p.output(me)?.whole(), d.peers(me));
+        let part = |rank: u32| input.chunk(u64::from(rank)..u64::from(rank) + 1);
+        let parcel = |peer: &u32| Ok(Parcel { to: slots.at(*peer, me)?, from: part(*peer)? });
+        let parcels = peers.iter().map(parcel).collect::<Result<Vec<_>, BuildError>>()?;
+        d.deliver(me, &parcels)?;
+        d.expect(me, &peers)?;
+        d.fold_slots(part(me)?, &slots.others(me)?, result)?;
     }
     d.finish()
 }

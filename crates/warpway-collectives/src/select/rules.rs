@@ -38,7 +38,9 @@ use When::{AnyOnOneHost, Barrier, BarrierOfFew, OneHost, SeveralHosts};
 
 /// From this size on the blocks share the work; below, waking them takes longer than they save.
 pub(super) const SHARED_FROM: u64 = 1 << 20;
-/// Messages whose packets' flags cost less than a round trip.
+/// Messages whose packets are fewer lines than a signal is worth.
+const TINY: u64 = 2 << 10;
+/// Messages that are copied twice in less time than a round trip takes.
 const SMALL: u64 = 8 << 10;
 /// Ranks that signal each other all at once.
 const FEW: u32 = 8;
@@ -47,15 +49,15 @@ const FEW: u32 = 8;
 const RULES: &[Rule] = &[
     Rule::new(
         OneHost(Function::AllReduce),
-        SMALL,
+        TINY / 2,
         Named("one_shot_packets"),
-        "small messages in one step, with flags inside the data",
+        "tiny messages in one step, with flags inside the data",
     ),
     Rule::new(
         OneHost(Function::AllReduce),
-        256 << 10,
-        Named("two_shot_packets"),
-        "messages of a middle size in two steps, with flags inside the data",
+        SMALL / 2,
+        Named("eager"),
+        "small messages in one step, without asking the receivers",
     ),
     Rule::new(
         OneHost(Function::AllReduce),
@@ -63,7 +65,8 @@ const RULES: &[Rule] = &[
         Named("two_shot"),
         "large messages in two steps, without flags inside the data",
     ),
-    Rule::new(AnyOnOneHost, SMALL, Packets, "small messages with flags inside the data"),
+    Rule::new(AnyOnOneHost, TINY, Packets, "tiny messages with flags inside the data"),
+    Rule::new(AnyOnOneHost, SMALL, Named("eager"), "small messages without asking the receivers"),
     Rule::new(
         OneHost(Function::Broadcast),
         u64::MAX,

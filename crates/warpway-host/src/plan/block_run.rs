@@ -12,7 +12,7 @@ use warpway_core::{Error, Timeout};
 
 use super::executor::lock;
 use super::launch_bases::Bases;
-use super::linked::LinkedBlock;
+use super::linked::{Halves, LinkedBlock};
 use super::program::{BlockProgram, PortPut, Step};
 use super::setup::{BlockObjects, Channels};
 use super::transfer::{Kernels, Mover, Room, ShortRoom, Slice};
@@ -54,16 +54,18 @@ impl Run<'_> {
         self.recorded(program, &self.mover(waiter, program, room), record)
     }
 
-    /// The same with its steps linked; in which half of the packets' area.
+    /// The same with its steps linked.
     #[inline]
     pub(super) fn linked_block(
         &self,
         waiter: &Waiter,
-        (program, linked, half): (&BlockProgram, &LinkedBlock, usize),
+        (program, linked, halves): (&BlockProgram, &LinkedBlock, Halves),
         record: impl FnOnce(),
     ) -> Result<()> {
         let mover = self.mover(waiter, program, Room::NONE);
-        linked.run(program, &mover, half, record, |at, error| self.failed(program, at, 0, error))
+        let signal = |step: &Step| self.other_step(&mover, step, Slice::ALL);
+        let failed = |at, error| self.failed(program, at, 0, error);
+        linked.run((program, halves), &mover, record, signal, failed)
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! The steps of a short launch with the addresses of all operands: what is left to do when it is repeated.
 //!
 //! A message of a few bytes takes less time on its way than the general form of its program takes to be looked at. Where
-//! the one block of a plan does nothing but send, take and fold packets, its steps are linked once and run from here.
+//! the one block of a plan does nothing but move little and signal, its steps are linked once and run from here.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -15,15 +15,33 @@ use crate::copy::overlap;
 use crate::numeric::FoldSource;
 use crate::packet::Ll16;
 
-/// Bytes of data that a linked step has at most.
-const MOST: usize = 512;
+/// Bytes of data that a linked step has at most: above, nobody notices the difference.
+const MOST: u64 = 8 << 10;
+/// And a linked fold of packets: they are taken to the stack.
+const TILE: usize = 512;
 /// Sources that a linked fold has at most.
 const SOURCES: usize = 8;
 
-/// The address of an operand in either half of the packets' area; the same one twice for inputs and outputs.
+/// The address of an operand in either half of its area; the same one twice for inputs and outputs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Linked {
     pub(super) halves: [NonNull<u8>; 2],
+    pub(super) form: Form,
+}
+
+/// Which half of the areas a launch uses, each 0 or 1.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Halves {
+    pub(super) raw: u64,
+    pub(super) packets: u64,
+}
+
+impl Linked {
+    #[inline]
+    fn at(&self, halves: Halves) -> NonNull<u8> {
+        let half = if self.form == Form::Raw { halves.raw } else { halves.packets };
+        self.halves[usize::from(half != 0)]
+    }
 }
 
 /// By step of the program.
@@ -32,6 +50,8 @@ pub(super) struct LinkedBlock(Vec<LinkedStep>);
 
 #[derive(Debug)]
 enum LinkedStep {
+    /// A signal, or a wait for one: it has no operands.
+    Signal,
     /// Raw to packets.
     Send { from: Linked, to: Vec<Linked>, bytes: u64, cover: u64 },
     /// Raw to raw.
@@ -50,44 +70,47 @@ struct LinkedSource {
 }
 
 impl LinkedBlock {
-    /// Of a block all of whose steps can be linked; `find` gives the address of an operand so many bytes into its base,
-    /// `None` if it is not one of [`Linked`].
+    /// Of a block all of whose steps can be linked; `find` gives the address of an operand so many bytes into its base.
     ///
     /// # Safety
     /// The addresses must be those of the bases of the program, mapped for their reach, whenever the block
-    /// [runs](Self::run).
+    /// [runs](Self::run). Its packets, if it has any, are [`Ll16`].
     pub(super) unsafe fn of(
         program: &BlockProgram,
         find: impl Fn(Operand, u64) -> Option<Linked>,
     ) -> Option<Self> {
         let link = |step: &Step| match step {
             Step::Move(transfer) => LinkedStep::of(transfer, &find),
+            Step::Signal(_) | Step::Wait(_) => Some(LinkedStep::Signal),
             _ => None,
         };
         program.steps.iter().map(link).collect::<Option<Vec<_>>>().map(Self)
     }
 
-    /// Runs the steps; `record` is called behind those that it begins with and that wait for nobody. `failed` says what
-    /// the error of a step means.
+    /// Runs the steps; `record` is called behind those that it begins with and that wait for nobody. `signal` runs a step
+    /// without operands, `failed` says what the error of a step means.
     #[inline]
     pub(super) fn run(
         &self,
-        program: &BlockProgram,
+        (program, halves): (&BlockProgram, Halves),
         mover: &Mover<'_>,
-        half: usize,
         record: impl FnOnce(),
+        signal: impl Fn(&Step) -> Result<()>,
         failed: impl Fn(usize, Error) -> Error,
     ) -> Result<()> {
         let mut record = Some(record);
         for (at, (linked, step)) in self.0.iter().zip(&program.steps).enumerate() {
-            let Step::Move(transfer) = step else { continue };
             if at == program.first_sends
                 && let Some(record) = record.take()
             {
                 record();
             }
-            // SAFETY: `of` says who vouches for the addresses; a piece lies within the reach of its base.
-            unsafe { linked.run(transfer, mover, half) }.map_err(|error| failed(at, error))?;
+            let done = match step {
+                // SAFETY: `of` says who vouches for the addresses; a piece lies within the reach of its base.
+                Step::Move(transfer) => unsafe { linked.run(transfer, mover, halves) },
+                other => signal(other),
+            };
+            done.map_err(|error| failed(at, error))?;
         }
         if let Some(record) = record {
             record();
@@ -99,7 +122,7 @@ impl LinkedBlock {
 impl LinkedStep {
     fn of(transfer: &Transfer, find: impl Fn(Operand, u64) -> Option<Linked>) -> Option<Self> {
         let [piece] = transfer.pieces[..] else { return None };
-        if piece.bytes == 0 || piece.bytes > MOST as u64 || transfer.sources.len() > SOURCES {
+        if piece.bytes == 0 || piece.bytes > MOST || transfer.sources.len() > SOURCES {
             return None;
         }
         let operands = transfer.sources.iter().chain(&transfer.destinations).zip(&transfer.offsets);
@@ -129,7 +152,10 @@ impl LinkedStep {
                     let apart = from_first == to_first || !overlap(from_first, to_first, bytes);
                     (form == Form::Packets || apart).then_some(LinkedSource { from, form, input })
                 };
-                let sources = operands.iter().zip(sources).map(linked).collect::<Option<_>>()?;
+                let sources = operands.iter().zip(sources).map(linked).collect::<Option<Vec<_>>>()?;
+                if bytes > TILE as u64 && sources.iter().any(|source| source.form == Form::Packets) {
+                    return None;
+                }
                 Some(Self::Fold { op, last, sources, to: *to, bytes })
             }
             _ => None,
@@ -139,29 +165,30 @@ impl LinkedStep {
     /// # Safety
     /// The addresses must be mapped for the piece of the transfer.
     #[inline]
-    unsafe fn run(&self, transfer: &Transfer, mover: &Mover<'_>, half: usize) -> Result<()> {
+    unsafe fn run(&self, transfer: &Transfer, mover: &Mover<'_>, halves: Halves) -> Result<()> {
         match self {
+            Self::Signal => Ok(()),
             Self::Send { from, to, bytes, cover } => {
                 for to in to {
                     // SAFETY: the caller's word; packets lie at multiples of their size.
-                    unsafe { pack::<Ll16>(to.halves[half], from.halves[half], *bytes, *cover, mover.flags) };
+                    unsafe { pack::<Ll16>(to.at(halves), from.at(halves), *bytes, *cover, mover.flags) };
                 }
                 mover.wake(transfer);
                 Ok(())
             }
             Self::Copy { from, to, bytes } => {
                 // SAFETY: the caller's word.
-                unsafe { copy_any(to.halves[half], from.halves[half], *bytes) };
+                unsafe { copy_any(to.at(halves), from.at(halves), *bytes) };
                 Ok(())
             }
             Self::Take { from, to, bytes } => {
-                mover.take_packets::<Ll16>(transfer, from.halves[half], to.halves[half], *bytes)
+                mover.take_packets::<Ll16>(transfer, from.at(halves), to.at(halves), *bytes)
             }
             Self::Fold { op, last, sources, to, bytes } => {
-                let mut tiles = [const { MaybeUninit::<[u8; MOST]>::uninit() }; SOURCES];
+                let mut tiles = [const { MaybeUninit::<[u8; TILE]>::uninit() }; SOURCES];
                 let mut entering = [FoldSource { address: NonNull::dangling(), input: false }; SOURCES];
                 for ((source, tile), entering) in sources.iter().zip(&mut tiles).zip(&mut entering) {
-                    let mut address = source.from.halves[half];
+                    let mut address = source.from.at(halves);
                     if source.form == Form::Packets {
                         let tile = NonNull::from(tile).cast();
                         mover.take_packets::<Ll16>(transfer, address, tile, *bytes)?;
@@ -172,7 +199,7 @@ impl LinkedStep {
                 let kernel = mover.kernels.of(*op);
                 // SAFETY: sources are mapped by the caller's word, or tiles that were just filled; the result lies exactly
                 // where a source lies or apart from all (`of`).
-                unsafe { kernel.fold_into(&entering[..sources.len()], *bytes, *last, &[to.halves[half]]) };
+                unsafe { kernel.fold_into(&entering[..sources.len()], *bytes, *last, &[to.at(halves)]) };
                 mover.wake(transfer);
                 Ok(())
             }

@@ -205,6 +205,17 @@ impl BlockProgram {
         self.short_folds = short && self.packet_sources <= SHORT_SOURCES;
     }
 
+    /// True if some step writes or takes packets.
+    pub(super) fn uses_packets(&self) -> bool {
+        self.steps.iter().any(|step| match step {
+            Step::Move(transfer) | Step::Await(transfer) => {
+                let operands = transfer.sources.iter().chain(&transfer.destinations);
+                operands.into_iter().any(|operand| operand.form == Form::Packets)
+            }
+            _ => false,
+        })
+    }
+
     /// Without those of pipelines.
     fn steps_of_every_launch(&self) -> impl Iterator<Item = &Step> {
         let mut at = 0;

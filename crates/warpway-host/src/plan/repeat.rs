@@ -17,7 +17,7 @@ use super::area::AreaClock;
 use super::block_run::Run;
 use super::launch_bases::Bases;
 use super::launching::{flags, recorded};
-use super::linked::{Linked, LinkedBlock};
+use super::linked::{Halves, Linked, LinkedBlock};
 use super::prepared::{Compiled, Prepared};
 use super::program::{BaseKey, BlockProgram, Operand};
 use super::record::{LaunchRecord, Marks, Words};
@@ -168,7 +168,7 @@ impl Repeat {
         let linked = match &found.compiled.program.blocks[..] {
             // SAFETY: the bases of the program, which the launch has found mapped for their reach. Launches with other
             // buffers, or with areas that have got other memories, are no repetitions.
-            [block] if marked => unsafe {
+            [block] if marked || !block.uses_packets() => unsafe {
                 LinkedBlock::of(block, |operand, offset| link(&places, operand, offset))
             },
             _ => None,
@@ -219,15 +219,14 @@ impl Repeat {
     }
 }
 
-/// Where an operand is, so many bytes into its base; `None` for parts of raw scratch.
+/// Where an operand is, so many bytes into its base.
 fn link(places: &[HalvedPlace], operand: Operand, offset: u64) -> Option<Linked> {
     let place = places.get(operand.base as usize)?;
     let half = |half: u64| {
         // Wrapping as in `turn`; within the base all the same.
         NonNull::new(place.first.as_ptr().wrapping_add((half * place.step + offset) as usize))
     };
-    let linkable = place.step == 0 || place.form == Form::Packets;
-    linkable.then_some(Linked { halves: [half(0)?, half(1)?] })
+    Some(Linked { halves: [half(0)?, half(1)?], form: place.form })
 }
 
 impl Prepared {
@@ -265,10 +264,11 @@ impl Prepared {
         let program = &repeat.compiled.program;
         match (&repeat.linked, &program.blocks[..]) {
             (Some(linked), [block]) => {
-                let half = repeat.areas[1].as_ref().map_or(0, |(clock, _)| clock.half()) as usize;
+                let half = |area: usize| repeat.areas[area].as_ref().map_or(0, |(clock, _)| clock.half());
+                let halves = Halves { raw: half(0), packets: half(1) };
                 let waiter = shared.comm.waiter();
                 recorded((shared.comm.rank(), waiter), |record| {
-                    run.linked_block(waiter, (block, linked, half), record)
+                    run.linked_block(waiter, (block, linked, halves), record)
                 })
                 .map_err(|error| launched.explained(error))?;
             }
