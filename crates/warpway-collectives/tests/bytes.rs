@@ -64,6 +64,7 @@ fn within_a_host() {
         assert_eq!(moved(AllReduce, "ring"), (3 * (r - 1), 3 * (r - 1)));
         // Of one chunk.
         assert_eq!(moved(AllReduce, "one_shot_packets"), (2 * r - 1, r));
+        assert_eq!(moved(AllReduce, "eager"), (2 * r - 1, r));
         assert_eq!(moved(AllReduce, "recursive_doubling_packets"), (1 + 2 * log, 2 * log));
         assert_eq!(moved(AllReduce, "recursive_doubling"), (1 + 2 * log, 2 * log));
         for (name, (read, written)) in
@@ -72,13 +73,17 @@ fn within_a_host() {
             assert_eq!(moved(AllGather, name), (read, written), "{name}");
         }
         assert_eq!(moved(AllGather, "packets"), (2 * (r - 1), 2 * (r - 1)));
+        assert_eq!(moved(AllGather, "eager"), (2 * (r - 1), 2 * (r - 1)));
         assert_eq!(moved(ReduceScatter, "read"), (r, 1));
+        assert_eq!(moved(ReduceScatter, "eager"), (2 * r - 1, r));
         assert_eq!(moved(ReduceScatter, "packets"), (2 * r - 1, r));
         assert_eq!(moved(AllToAll, "push"), (r, r));
         assert_eq!(moved(AllToAll, "exchange"), (2 * (r - 1), 2 * (r - 1)));
+        assert_eq!(moved(AllToAll, "eager"), (2 * (r - 1), 2 * (r - 1)));
         assert_eq!(moved(AllToAll, "packets"), (2 * (r - 1), 2 * (r - 1)));
         // From and to a root; the message of split has n chunks.
         assert_eq!(moved(Broadcast, "push"), (r - 1, r - 1));
+        assert_eq!(moved(Broadcast, "eager"), (r - 1, r - 1));
         assert_eq!(moved(Broadcast, "split"), (r - 1, r - 1));
         assert_eq!(moved(Broadcast, "pull"), (1, 1));
         assert_eq!(moved(Broadcast, "chain"), (16, 16));

@@ -78,7 +78,7 @@ fn ranges_of_choices_are_exact() {
         }
     }
     // Half-way between the measured sizes, as ratios go, and by a factor of four beyond them.
-    assert_eq!(at(1024), ("two_shot".into(), 1, (256, 8192)));
+    assert_eq!(at(1024), ("two_shot".into(), 1, (256, 1024)));
     assert_eq!(at(8193).0, "two_shot_packets");
     assert_eq!(at(255).0, "one_shot_packets");
     assert_eq!(at(262_145).0, "two_shot");
@@ -96,7 +96,7 @@ fn the_stronger_advice_wins() {
     let plan = find(Function::AllReduce, "two_shot").unwrap().prove(&task(4)).unwrap();
     let registration = Registration { max_bytes: 2000, name: Some("mine".into()), ..Registration::default() };
     selector.register(Arc::new(Registered::new(plan, registration).unwrap()));
-    assert_eq!(taken(&selector, &Request::new(task(4), bytes)), ("mine".into(), 1, (256, 2000)));
+    assert_eq!(taken(&selector, &Request::new(task(4), bytes)), ("mine".into(), 1, (256, 1024)));
     assert_eq!(taken(&selector, &Request::new(task(4), 2001)).0, "two_shot");
     for other in [task(4).in_place(), task(4).with_op(ReduceOp::Max), task(3)] {
         assert_ne!(taken(&selector, &Request::new(other, bytes)).0, "mine");
@@ -191,7 +191,7 @@ fn explanations_name_every_algorithm() {
     let text = explanation.to_string();
     let expected = "\
 all_reduce of 1024 bytes, sum of float32, out of place, 4 ranks on 1 host: two_shot with 1 block
-  the same for 256 to 8192 bytes
+  the same for 256 to 1024 bytes
 ";
     assert!(text.starts_with(expected), "{text}");
     assert!(text.contains("taken: measured 1.50 µs at 1024 bytes, the fastest there"), "{text}");

@@ -3,6 +3,7 @@
 //! | algorithm | hops | the root reads | a rank writes | when |
 //! |---|---|---|---|---|
 //! | `packets` | 1 | (n - 1) x S | S, packets of the root twice (n - 1) x S | small |
+//! | `eager` | 1 | (n - 1) x S | S, the root (n - 1) x S | small, where packets are too many lines |
 //! | `push` | 1 | (n - 1) x S | the root (n - 1) x S | any world |
 //! | `pull` | 1 | nothing | S | one host |
 //! | `chain` | n - 1 | S | S | large, where links are slow; any world |
@@ -10,10 +11,10 @@
 //!
 //! Out of place the root copies its input to its output besides.
 
-use warpway_plan::{BuildError, CollectiveShape, Plan};
+use warpway_plan::{BuildError, CollectiveShape, DataSync, Plan};
 
 use crate::algorithm::{Algorithm, Traits};
-use crate::catalogue::draft::{Draft, Parcel};
+use crate::catalogue::draft::{Draft, Parcel, SPEAKER};
 use crate::catalogue::fits;
 use crate::task::{Function, Task};
 
@@ -28,6 +29,14 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         traits: Traits { packets: true, zero_copy: false, hierarchical: false },
         fits: fits::one_host,
         build: packets,
+    },
+    Algorithm {
+        name: "eager",
+        function: Function::Broadcast,
+        summary: "the root puts its input into scratch of all without asking",
+        traits: Traits { packets: false, zero_copy: false, hierarchical: false },
+        fits: fits::one_host,
+        build: eager,
     },
     Algorithm {
         name: "push",
@@ -81,6 +90,29 @@ fn packets(task: &Task) -> Result<Plan, BuildError> {
     }
     d.copy_own(d.p.output(root)?.whole(), source)?;
     d.hear_last(root, &peers)?;
+    d.finish()
+}
+
+/// As [`packets`], with a signal behind the data instead of flags inside.
+fn eager(task: &Task) -> Result<Plan, BuildError> {
+    let root = task.root;
+    let mut d = Draft::alternating(task, "broadcast_eager", shape(task, 1))?;
+    let (source, peers) = (d.p.input(root)?.whole(), d.peers(root));
+    let mut parcels = Vec::with_capacity(peers.len());
+    for peer in &peers {
+        // In order: what the launch before left there has been read.
+        let channel = d.link(*peer, root)?;
+        d.p.signal(channel, SPEAKER, DataSync::None)?;
+        parcels.push(Parcel { to: d.p.scratch(*peer, 1)?.whole(), from: source });
+    }
+    d.deliver(root, &parcels)?;
+    for Parcel { to: slot, .. } in &parcels {
+        let peer = slot.rank();
+        d.expect(peer, &[root])?;
+        d.p.copy(d.p.output(peer)?.whole(), *slot, d.crew.blocks())?;
+    }
+    d.copy_own(d.p.output(root)?.whole(), source)?;
+    d.expect_last(root, &peers)?;
     d.finish()
 }
 
