@@ -77,20 +77,24 @@ impl Prepared {
             owners: &self.roles.owners,
             told_all: false.into(),
         };
-        control.announce(sequence, &words, peers, &extents, false)?;
+        // Whatever fails from here on may stem from what a peer has launched.
+        let explained = |error| launched.explained(error);
+        control.announce(sequence, &words, peers, &extents, false).map_err(explained)?;
         let (waiter, timeout) = (shared.comm.waiter(), shared.config.device_timeout);
         let waiting = Waiting { launched: &launched, waiter, timeout };
-        self.open(&waiting, &mut areas, all).map_err(|error| launched.explained(error))?;
+        self.open(&waiting, &mut areas, all).map_err(explained)?;
         kept.owners.clear();
         for owner in &self.roles.owners {
-            kept.owners.push((*owner, started(&waiting, *owner)?));
+            kept.owners.push((*owner, started(&waiting, *owner).map_err(explained)?));
         }
         let compiled = match ready {
             Ready::Compiled(compiled) => compiled,
-            Ready::Rows(rows, table) => self.sized(&waiting, launch, (rows, table), &kept.owners)?,
+            Ready::Rows(rows, table) => {
+                self.sized(&waiting, launch, (rows, table), &kept.owners).map_err(explained)?
+            }
         };
         let program = &compiled.program;
-        let mut bases = self.bases(kept, launch, &mut areas, program)?;
+        let mut bases = self.bases(kept, launch, &mut areas, program).map_err(explained)?;
         let payload = launch.packets.payload();
         let kernels = kept.kernels((launch.data_type, payload), || {
             let ranks = NonZeroU32::new(shared.comm.n_ranks()).unwrap_or(NonZeroU32::MIN);
@@ -107,11 +111,11 @@ impl Prepared {
             packets_tell_all: false,
             timeout: shared.config.device_timeout,
         };
-        self.run_blocks(&run, program).map_err(|error| launched.explained(error))?;
+        self.run_blocks(&run, program).map_err(explained)?;
         if self.contract.repairs.flush_at_end || bases.leases_ids() {
-            self.flush(program).map_err(|error| launched.explained(error))?;
+            self.flush(program).map_err(explained)?;
         }
-        self.close(&waiting).map_err(|error| launched.explained(error))?;
+        self.close(&waiting).map_err(explained)?;
         let repeat = (self.can_repeat() && !all && !scratch.is_own()).then(|| {
             let found = Found {
                 compiled: &compiled,

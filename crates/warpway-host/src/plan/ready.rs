@@ -1,10 +1,11 @@
 //! Before a launch is announced: its sizes and buffers, and the program for them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use warpway_core::execution::ExecutionError;
 use warpway_core::memory::Access;
-use warpway_core::{Error, Result};
+use warpway_core::{Deadline, Error, Result};
 use warpway_plan::{
     Alias, BufferKind, ChunkTable, Extent, LayoutError, LayoutRequest, MessageSizes, RankPlan, SizeRows,
     Topology,
@@ -19,6 +20,8 @@ use super::roles::Roles;
 use super::rows;
 use super::waiting::Waiting;
 
+/// How long a rank that finds rows different leaves it to its peers to find that, too.
+const COMPARING: Duration = Duration::from_millis(300);
 /// Message sizes whose programs are kept.
 const PROGRAMS: usize = 16;
 
@@ -92,6 +95,7 @@ impl Prepared {
                 let text = |bytes| format!("{bytes} bytes for size id {id}");
                 let sequence = waiting.launched.sequence;
                 waiting.launched.control.settle();
+                self.leave_it_to_peers();
                 let (here, there) = (text(here), text(there));
                 return Err(ExecutionError::Difference {
                     sequence,
@@ -119,6 +123,15 @@ impl Prepared {
             .map_err(|why| failed(why.to_string()))?;
         let key = SizeKey { input: launch.input.bytes, output: launch.output.bytes, element, payload };
         Ok(Arc::new(Compiled { key, layout, program }))
+    }
+
+    /// Before this rank fails for rows that differ: whoever compares the same rows finds it, too, and can say more of it than
+    /// that somebody has failed. Not long: a peer need not compare.
+    fn leave_it_to_peers(&self) {
+        let until = Deadline::after(COMPARING);
+        while !self.shared.comm.health().is_failed() && !until.expired() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// The program for this size, made if need be.
