@@ -26,14 +26,6 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         build: packets,
     },
     Algorithm {
-        name: "eager",
-        function: Function::AllGather,
-        summary: "every rank puts its input into scratch of all without asking, and takes what it gets from there",
-        traits: Traits { packets: false, zero_copy: false, hierarchical: false },
-        fits: fits::one_host,
-        build: eager,
-    },
-    Algorithm {
         name: "push",
         function: Function::AllGather,
         summary: "every rank stores its input into all outputs",
@@ -56,6 +48,14 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         traits: Traits { packets: false, zero_copy: true, hierarchical: false },
         fits: fits::always,
         build: ring,
+    },
+    Algorithm {
+        name: "eager",
+        function: Function::AllGather,
+        summary: "every rank puts its input into scratch of all without asking, and takes what it gets from there",
+        traits: Traits { packets: false, zero_copy: false, hierarchical: false },
+        fits: fits::one_host,
+        build: eager,
     },
     Algorithm {
         name: "push",

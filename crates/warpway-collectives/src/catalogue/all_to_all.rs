@@ -25,14 +25,6 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         build: packets,
     },
     Algorithm {
-        name: "eager",
-        function: Function::AllToAll,
-        summary: "every rank puts to each its part into scratch without asking, and takes what it gets from there",
-        traits: Traits { packets: false, zero_copy: false, hierarchical: false },
-        fits: fits::one_host,
-        build: eager,
-    },
-    Algorithm {
         name: "push",
         function: Function::AllToAll,
         summary: "every rank stores to each its part",
@@ -47,6 +39,14 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         traits: Traits { packets: false, zero_copy: false, hierarchical: false },
         fits: fits::always,
         build: exchange,
+    },
+    Algorithm {
+        name: "eager",
+        function: Function::AllToAll,
+        summary: "every rank puts to each its part into scratch without asking, and takes what it gets from there",
+        traits: Traits { packets: false, zero_copy: false, hierarchical: false },
+        fits: fits::one_host,
+        build: eager,
     },
     Algorithm {
         name: "push",

@@ -31,14 +31,6 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         build: packets,
     },
     Algorithm {
-        name: "eager",
-        function: Function::Broadcast,
-        summary: "the root puts its input into scratch of all without asking",
-        traits: Traits { packets: false, zero_copy: false, hierarchical: false },
-        fits: fits::one_host,
-        build: eager,
-    },
-    Algorithm {
         name: "push",
         function: Function::Broadcast,
         summary: "the root stores its input into all outputs",
@@ -69,6 +61,14 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         traits: Traits { packets: false, zero_copy: true, hierarchical: false },
         fits: fits::one_host,
         build: split,
+    },
+    Algorithm {
+        name: "eager",
+        function: Function::Broadcast,
+        summary: "the root puts its input into scratch of all without asking",
+        traits: Traits { packets: false, zero_copy: false, hierarchical: false },
+        fits: fits::one_host,
+        build: eager,
     },
 ];
 

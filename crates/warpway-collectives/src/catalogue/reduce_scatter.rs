@@ -24,14 +24,6 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         build: packets,
     },
     Algorithm {
-        name: "eager",
-        function: Function::ReduceScatter,
-        summary: "every rank puts part r of its input into scratch of rank r without asking, which folds what it gets",
-        traits: Traits { packets: false, zero_copy: false, hierarchical: false },
-        fits: fits::one_host,
-        build: eager,
-    },
-    Algorithm {
         name: "read",
         function: Function::ReduceScatter,
         summary: "rank r reads part r of all inputs and folds it",
@@ -40,6 +32,14 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         build: |task| {
             read(task, "reduce_scatter_read", CollectiveShape::reduce_scatter(task.world.n_ranks(), 1))
         },
+    },
+    Algorithm {
+        name: "eager",
+        function: Function::ReduceScatter,
+        summary: "every rank puts part r of its input into scratch of rank r without asking, which folds what it gets",
+        traits: Traits { packets: false, zero_copy: false, hierarchical: false },
+        fits: fits::one_host,
+        build: eager,
     },
     Algorithm {
         name: "read",

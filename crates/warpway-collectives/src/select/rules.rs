@@ -41,7 +41,7 @@ pub(super) const SHARED_FROM: u64 = 1 << 20;
 /// Messages whose packets are fewer lines than a signal is worth.
 const TINY: u64 = 2 << 10;
 /// Messages that are copied twice in less time than a round trip takes.
-const SMALL: u64 = 8 << 10;
+const SMALL: u64 = 16 << 10;
 /// Ranks that signal each other all at once.
 const FEW: u32 = 8;
 
@@ -55,7 +55,7 @@ const RULES: &[Rule] = &[
     ),
     Rule::new(
         OneHost(Function::AllReduce),
-        SMALL / 2,
+        SMALL / 4,
         Named("eager"),
         "small messages in one step, without asking the receivers",
     ),
