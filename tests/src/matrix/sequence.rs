@@ -135,6 +135,12 @@ pub fn sequence(
             }
         }
     }
+    // The communicator chooses by size: each plan that it may choose is set up now.
+    for kind in kinds.0.iter().filter(|kind| kind.algorithm.is_none()) {
+        for bytes in (6..18).map(|power| 1 << power) {
+            play(&kinds.sized(kind, n, bytes, seed ^ bytes << 20))?;
+        }
+    }
     // Fills what is kept of calls: programs for the last sizes, memories of peers.
     for turn in 0..(turns / 10).max(2000) {
         play(&kinds.case(n, seed ^ 0xff, turn))?;
