@@ -100,6 +100,11 @@ impl Arguments {
             command,
         }
     }
+
+    /// The same for ranks that choose their cores themselves.
+    pub(crate) fn without_binding(self) -> Self {
+        Self { no_bind: true, ..self }
+    }
 }
 
 /// Longest time limit, about 31 years: it can be added to any point in time.

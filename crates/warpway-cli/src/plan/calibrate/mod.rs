@@ -70,7 +70,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     if std::env::var_os("WARPWAY_RANK").is_none() {
         let own = std::env::current_exe().context("finding this program")?;
         let command: Vec<OsString> = std::iter::once(own.into()).chain(std::env::args_os().skip(1)).collect();
-        return launch::run(launch::Arguments::of_program(arguments.n_ranks, command));
+        // They take cores of their own, and measure what several threads of one do.
+        return launch::run(launch::Arguments::of_program(arguments.n_ranks, command).without_binding());
     }
     // Before this process keeps to one core.
     let origin = Origin::of_process();
