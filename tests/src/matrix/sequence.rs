@@ -18,7 +18,8 @@ pub struct Counted {
     pub threads: u64,
     /// Mappings of memory that ranks share.
     pub shared_mappings: u64,
-    /// Bytes in memory.
+    /// Bytes in memory that it does not share: pages of a mapping that other ranks see come in as calls first touch them, and
+    /// are bounded by the mappings.
     pub resident: u64,
 }
 
@@ -28,12 +29,13 @@ impl Counted {
         let entries = |folder: &str| std::fs::read_dir(folder).map_or(0, |entries| entries.count() as u64);
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-        let pages: u64 = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
+        // proc(5): size, resident, shared, each in pages
+        let pages: Vec<u64> = statm.split_whitespace().map(|field| field.parse().unwrap()).collect();
         Self {
             descriptors: entries("/proc/self/fd"),
             threads: entries("/proc/self/task"),
             shared_mappings: maps.matches("memfd:warpway").count() as u64,
-            resident: pages * rustix::param::page_size() as u64,
+            resident: (pages[1] - pages[2]) * rustix::param::page_size() as u64,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::oracle::context;
 
 /// Bytes by which memory may grow for each rank of a process: what is kept of calls, and what allocators keep. It is the same
 /// after two thousand calls and after a hundred thousand.
-const RESIDENT_SLACK: u64 = 6 << 20;
+const RESIDENT_SLACK: u64 = 3 << 20;
 
 /// Threads of blocks besides a rank's own: with four blocks at most, three. They leave when nobody has needed them for a while,
 /// so either count may find all of them or none.
