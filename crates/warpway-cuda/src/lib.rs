@@ -23,6 +23,7 @@
 //! | `proxy/` | port channels: the ring that kernels fill, the proxy's thread, device handles |
 //! | `engine/` | the transport between ranks on GPUs of one host |
 //! | `gpu/` | one rank's GPU: what programs use |
+//! | `plan/` | plans as kernels |
 //! | `memory/` | allocations that can be exported, pinned memory, pointers of other libraries |
 //! | `bench/` | measurements between two GPUs, each beside its plain form |
 
@@ -43,6 +44,7 @@ pub mod jit;
 mod mapped;
 mod memory;
 mod module;
+pub mod plan;
 mod proxy;
 mod residency;
 mod signature;

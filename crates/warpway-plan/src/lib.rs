@@ -43,6 +43,7 @@
 //! | `topology.rs` | what its numbers mean |
 //! | `notation.rs` | the same in words |
 //! | `verify` | whether it is right |
+//! | `lower` | what one rank does, with every number resolved |
 //! | `layout` | how many bytes a chunk has, and where they lie |
 //! | `simulate` | how long it takes on a machine |
 //! | `draw` | what it looks like |
@@ -61,6 +62,7 @@ pub mod draw;
 mod ir;
 mod json;
 mod layout;
+pub mod lower;
 mod notation;
 mod passes;
 mod repairs;

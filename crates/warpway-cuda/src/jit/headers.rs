@@ -27,6 +27,7 @@ pub const DEVICE_HEADERS: &[(&str, &str)] = device_headers! {
     "memory_channel.cuh"
     "mscclpp_compat.cuh"
     "packets.cuh"
+    "plan.cuh"
     "platform.cuh"
     "platform_bulk.cuh"
     "platform_multimem.cuh"

@@ -53,6 +53,9 @@ enum class Order { Relaxed, Acquire, Release, AcqRel, SeqCst };
 #define WARPWAY_ANYWHERE __host__ __device__ __forceinline__
 #define WARPWAY_COLD inline __device__ __noinline__
 #define WARPWAY_SHARED __shared__
+#define WARPWAY_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define WARPWAY_CONSTANT const __grid_constant__
+#define WARPWAY_TABLE __constant__ const
 #define WARPWAY_UNROLL _Pragma("unroll")
 #define WARPWAY_UNROLL_BY(n) WARPWAY_PRAGMA(unroll n)
 #define WARPWAY_PRAGMA(text) _Pragma(#text)

@@ -8,6 +8,9 @@
 #define WARPWAY_ANYWHERE inline
 #define WARPWAY_COLD inline
 #define WARPWAY_SHARED static
+#define WARPWAY_KERNEL(threads) extern "C" void
+#define WARPWAY_CONSTANT const
+#define WARPWAY_TABLE static const
 #define WARPWAY_UNROLL
 #define WARPWAY_UNROLL_BY(n)
 #define WARPWAY_ROLLED

@@ -1,0 +1,229 @@
+//! Where the bytes of one message lie, as words that the kernel reads.
+
+use warpway_plan::lower::{LoweredBlock, Step, StepAction, Transfer};
+use warpway_plan::{LayoutError, MessageLayout, Pieces};
+
+use super::paths::Path;
+
+/// One message for one rank's kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanRows {
+    /// The words of the launch, in the order in which the kernel's text numbers them.
+    pub words: Vec<u64>,
+    /// The pieces for device memory, where they are no functions of the block; then `words` holds zeros in place of rows.
+    pub listed: Option<Vec<u64>>,
+    /// Bytes that operations touch from the first one of each base on.
+    pub reach: Vec<u64>,
+}
+
+/// Words of a row with so many operands; `row_words` of `plan.cuh`.
+pub(super) const fn row_words(width: usize) -> usize {
+    5 + 3 * width
+}
+
+/// The words that a path takes.
+pub(super) fn words_of(steps: &[Step]) -> usize {
+    let words = |step: &Step| match &step.action {
+        StepAction::Move(transfer) | StepAction::Await(transfer) => row_words(transfer.width()),
+        StepAction::Loop { body, .. } => 1 + words_of(body),
+        _ => 0,
+    };
+    steps.iter().map(words).sum()
+}
+
+/// Steps with pieces of a block.
+pub(super) fn entries_of(steps: &[Step]) -> usize {
+    let entries = |step: &Step| match &step.action {
+        StepAction::Move(_) | StepAction::Await(_) => 1,
+        StepAction::Loop { body, .. } => entries_of(body),
+        _ => 0,
+    };
+    steps.iter().map(entries).sum()
+}
+
+/// The rows of a message.
+pub(super) fn rows(
+    paths: &[Path<'_>],
+    bases: usize,
+    layout: &MessageLayout,
+) -> Result<PlanRows, LayoutError> {
+    let mut reader = Reader { layout, reach: vec![0; bases], pieces: Pieces::default() };
+    let mut words = Vec::new();
+    let mut fits = true;
+    let mut lists: Vec<Vec<Listed>> = Vec::new();
+    for path in paths {
+        let blocks: Vec<Vec<Listed>> =
+            path.members.iter().map(|block| reader.block(block)).collect::<Result<_, _>>()?;
+        if let Some(first) = path.members.first() {
+            fits &= write_words(&first.steps, layout, &blocks, &mut 0, &mut words)?;
+        }
+        lists.extend(blocks);
+    }
+    let listed = (!fits).then(|| list(&lists));
+    Ok(PlanRows { words, listed, reach: reader.reach })
+}
+
+/// The pieces of one step of one block: position, bytes, cover, offsets.
+#[derive(Debug)]
+struct Listed {
+    width: usize,
+    pieces: Vec<u64>,
+}
+
+impl Listed {
+    fn record(&self) -> usize {
+        3 + self.width
+    }
+
+    fn count(&self) -> usize {
+        self.pieces.len() / self.record()
+    }
+
+    /// The only piece, which begins the block's share: bytes, cover, offsets.
+    fn single(&self) -> Option<(u64, u64, &[u64])> {
+        match *self.pieces.get(..3)? {
+            [0, bytes, cover] if self.count() == 1 => Some((bytes, cover, &self.pieces[3..])),
+            _ => None,
+        }
+    }
+}
+
+struct Reader<'m> {
+    layout: &'m MessageLayout,
+    reach: Vec<u64>,
+    pieces: Pieces,
+}
+
+impl Reader<'_> {
+    fn block(&mut self, block: &LoweredBlock) -> Result<Vec<Listed>, LayoutError> {
+        let mut all = Vec::new();
+        self.steps(&block.steps, &mut all)?;
+        Ok(all)
+    }
+
+    fn steps(&mut self, steps: &[Step], all: &mut Vec<Listed>) -> Result<(), LayoutError> {
+        for step in steps {
+            match &step.action {
+                StepAction::Move(transfer) | StepAction::Await(transfer) => {
+                    all.push(self.transfer(transfer)?)
+                }
+                StepAction::Loop { body, .. } => self.steps(body, all)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn transfer(&mut self, transfer: &Transfer) -> Result<Listed, LayoutError> {
+        transfer.pieces(self.layout, &mut self.pieces)?;
+        let mut listed = Listed { width: transfer.width(), pieces: Vec::new() };
+        for (piece, offsets) in self.pieces.iter() {
+            listed.pieces.extend([piece.position, piece.bytes, piece.cover]);
+            listed.pieces.extend(offsets);
+            for (operand, offset) in transfer.operands().zip(offsets) {
+                // Packets cover whole ones; raw data has what it has.
+                let (scale, bytes) = match operand.form {
+                    warpway_plan::Form::Raw => (1, piece.bytes),
+                    warpway_plan::Form::Packets => (2, piece.cover),
+                };
+                let end = offset.checked_add(bytes).and_then(|end| end.checked_mul(scale));
+                let end = end.ok_or(LayoutError::Overflow)?;
+                if let Some(reach) = self.reach.get_mut(operand.base as usize) {
+                    *reach = end.max(*reach);
+                }
+            }
+        }
+        Ok(listed)
+    }
+}
+
+/// The words of a path's steps; false if some step is no function of the block. `at` counts the steps with pieces.
+fn write_words(
+    steps: &[Step],
+    layout: &MessageLayout,
+    blocks: &[Vec<Listed>],
+    at: &mut usize,
+    words: &mut Vec<u64>,
+) -> Result<bool, LayoutError> {
+    let mut fits = true;
+    for step in steps {
+        match &step.action {
+            StepAction::Move(transfer) | StepAction::Await(transfer) => {
+                let row = fit(blocks, *at, transfer.width());
+                *at += 1;
+                fits &= row.is_some();
+                words.extend(row.unwrap_or_else(|| vec![0; row_words(transfer.width())]));
+            }
+            StepAction::Loop { pipeline, body } => {
+                words.push(layout.iterations(pipeline)?);
+                fits &= write_words(body, layout, blocks, at, words)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(fits)
+}
+
+/// The row that gives the pieces of step `at` of all blocks, if one does. See `fitted` in `plan.cuh`.
+fn fit(blocks: &[Vec<Listed>], at: usize, width: usize) -> Option<Vec<u64>> {
+    let pieces: Vec<(u64, u64, &[u64])> =
+        blocks.iter().map(|block| block.get(at)?.single()).collect::<Option<_>>()?;
+    let (&(first_bytes, ..), &(last_bytes, last_cover, _)) = (pieces.first()?, pieces.last()?);
+    let members = pieces.len();
+    let inner = &pieces[..members - 1];
+    let longer = inner.iter().take_while(|(bytes, ..)| *bytes == first_bytes).count();
+    // Where all but the last are equal, nothing tells longer shares from others; then none is longer.
+    let (longer, rest) = if longer == members - 1 { (0, first_bytes) } else { (longer, pieces[longer].0) };
+    let mut row = vec![longer as u64, first_bytes, rest, last_bytes, last_cover];
+    for operand in 0..width {
+        let offset =
+            |member: usize| pieces.get(member).and_then(|(_, _, offsets)| offsets.get(operand)).copied();
+        let first = offset(0)?;
+        // Behind the longer ones the step is plain; before them it has the addition.
+        let step_at = |member: usize| Some(offset(member + 1)?.wrapping_sub(offset(member)?));
+        let (step, more) = match members {
+            1 => (0, 0),
+            _ if longer == 0 => (step_at(0)?, 0),
+            _ => {
+                // longer < members - 1, so that one of the others has a successor unless it is the last.
+                let plain = step_at(longer)?;
+                (plain, step_at(0)?.wrapping_sub(plain))
+            }
+        };
+        row.extend([first, step, more]);
+    }
+    let agrees = (0..members).all(|member| {
+        let (bytes, cover, offsets) = evaluate(&row, member as u64, members as u64);
+        let found = pieces[member];
+        (bytes, cover) == (found.0, found.1) && offsets == found.2
+    });
+    agrees.then_some(row)
+}
+
+/// What `fitted` computes.
+fn evaluate(row: &[u64], member: u64, members: u64) -> (u64, u64, Vec<u64>) {
+    let longer = row[0];
+    let last = member + 1 == members;
+    let bytes = match last {
+        true => row[3],
+        false if member < longer => row[1],
+        false => row[2],
+    };
+    let before = member.min(longer);
+    let offset =
+        |o: &[u64]| o[0].wrapping_add(member.wrapping_mul(o[1])).wrapping_add(before.wrapping_mul(o[2]));
+    (bytes, if last { row[4] } else { bytes }, row[5..].chunks_exact(3).map(offset).collect())
+}
+
+/// Heads of all steps of all blocks, then their pieces.
+fn list(blocks: &[Vec<Listed>]) -> Vec<u64> {
+    let steps = || blocks.iter().flatten();
+    let mut words = Vec::new();
+    let mut at = 2 * steps().count();
+    for step in steps() {
+        words.extend([at as u64, step.count() as u64]);
+        at += step.pieces.len();
+    }
+    steps().for_each(|step| words.extend(&step.pieces));
+    words
+}
