@@ -40,6 +40,20 @@ pub struct KernelSetting {
     pub data_type: DataType,
     /// Of packets, if the plan has any.
     pub packet: Packet,
+    /// Of each block; those that the plan names without. What a plan computes does not depend on it.
+    pub threads: Option<u32>,
+}
+
+impl KernelSetting {
+    /// With the threads that the plan names.
+    pub fn new(data_type: DataType, packet: Packet) -> Self {
+        Self { data_type, packet, threads: None }
+    }
+
+    /// With so many threads.
+    pub fn with_threads(self, threads: u32) -> Self {
+        Self { threads: Some(threads), ..self }
+    }
 }
 
 /// Where the pieces of a message come from.
@@ -167,7 +181,7 @@ impl PlanKernel {
             setting,
             name: plan.plan().name.clone(),
             identity: plan.identity().to_string(),
-            threads: plan.plan().threads_per_block,
+            threads: setting.threads.unwrap_or(plan.plan().threads_per_block),
             n_ranks: plan.plan().n_ranks(),
             lowered,
         };
@@ -244,7 +258,15 @@ impl PlanKernel {
     /// # Errors
     /// Offsets beyond 64 bits.
     pub fn rows(&self, layout: &MessageLayout) -> Result<PlanRows, PlanProblem> {
-        Ok(rows::rows(&self.paths()?, self.lowered.bases.len(), layout)?)
+        Ok(rows::rows(&self.paths()?, self.lowered.bases.len(), layout, KernelForm::Fitted)?)
+    }
+
+    /// The same as a list, also where rows would do: for [`KernelForm::Listed`].
+    ///
+    /// # Errors
+    /// As [`rows`](Self::rows).
+    pub fn listed_rows(&self, layout: &MessageLayout) -> Result<PlanRows, PlanProblem> {
+        Ok(rows::rows(&self.paths()?, self.lowered.bases.len(), layout, KernelForm::Listed)?)
     }
 
     /// The parameter of a launch: `Launch` of `plan.cuh`, as words.

@@ -3,6 +3,7 @@
 use warpway_plan::lower::{LoweredBlock, Step, StepAction, Transfer};
 use warpway_plan::{LayoutError, MessageLayout, Pieces};
 
+use super::kernel::KernelForm;
 use super::paths::Path;
 
 /// One message for one rank's kernel.
@@ -41,21 +42,23 @@ pub(super) fn entries_of(steps: &[Step]) -> usize {
     steps.iter().map(entries).sum()
 }
 
-/// The rows of a message.
+/// The rows of a message; a list if it needs one, or if that form is asked for.
 pub(super) fn rows(
     paths: &[Path<'_>],
     bases: usize,
     layout: &MessageLayout,
+    form: KernelForm,
 ) -> Result<PlanRows, LayoutError> {
     let mut reader = Reader { layout, reach: vec![0; bases], pieces: Pieces::default() };
     let mut words = Vec::new();
-    let mut fits = true;
+    let mut fits = form == KernelForm::Fitted;
     let mut lists: Vec<Vec<Listed>> = Vec::new();
     for path in paths {
         let blocks: Vec<Vec<Listed>> =
             path.members.iter().map(|block| reader.block(block)).collect::<Result<_, _>>()?;
         if let Some(first) = path.members.first() {
-            fits &= write_words(&first.steps, layout, &blocks, &mut 0, &mut words)?;
+            let fit = write_words(&first.steps, layout, &blocks, &mut 0, &mut words)?;
+            fits &= fit;
         }
         lists.extend(blocks);
     }

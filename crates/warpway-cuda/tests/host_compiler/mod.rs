@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A file of `device/tests/host`, compiled; `None` (and a line that says so) without a compiler, except where `CI` is set.
+#[allow(dead_code, reason = "not all tests ask")]
 pub(crate) fn compile(name: &str, options: &[&str]) -> Option<PathBuf> {
     static COMPILED: AtomicU32 = AtomicU32::new(0);
     let number = COMPILED.fetch_add(1, Ordering::Relaxed);
@@ -14,6 +15,19 @@ pub(crate) fn compile(name: &str, options: &[&str]) -> Option<PathBuf> {
     let source = device().join("tests/host").join(name).with_extension("cpp");
     let output = run(Command::new(compiler()).args(options).arg(source).arg("-o").arg(&output_path))?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(output_path)
+}
+
+/// A text, compiled. As above.
+#[allow(dead_code, reason = "not all tests ask")]
+pub(crate) fn compile_text(name: &str, text: &str, options: &[&str]) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let source = folder.join(format!("{name}-{}.cpp", std::process::id()));
+    let output_path = source.with_extension("out");
+    std::fs::write(&source, text).unwrap();
+    let output = run(Command::new(compiler()).args(options).arg(&source).arg("-o").arg(&output_path))?;
+    assert!(output.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&output.stderr));
+    std::fs::remove_file(&source).unwrap();
     Some(output_path)
 }
 

@@ -185,12 +185,6 @@ WARPWAY_DEVICE Payload load_payload(u64 src, u64 left) {
   if (left >= sizeof(Payload) && src % sizeof(Payload) == 0) return *place<const Payload>(src, 0);
   return warpway::detail::load_bytes<Payload>(place<const u8>(src, 0), left);
 }
-/// A number as a type, so that a generic lambda knows it.
-template <u32 N>
-struct Number {
-  static constexpr u32 value = N;
-};
-
 template <class Payload>
 WARPWAY_DEVICE void store_payload(u64 dst, Payload data, u64 left) {
   if (left >= sizeof(Payload) && dst % sizeof(Payload) == 0) *place<Payload>(dst, 0) = data;
@@ -207,11 +201,11 @@ struct Shape {
   static constexpr ReduceOp op = O;
   static constexpr u32 sources = N;
   static constexpr u32 results = M;
-  static constexpr bool packed(u32 source) { return PacketSources >> source & 1; }
-  static constexpr bool packs(u32 result) { return PacketResults >> result & 1; }
-  static constexpr bool input(u32 source) { return Inputs >> source & 1; }
+  WARPWAY_DEVICE static constexpr bool packed(u32 source) { return PacketSources >> source & 1; }
+  WARPWAY_DEVICE static constexpr bool packs(u32 result) { return PacketResults >> result & 1; }
+  WARPWAY_DEVICE static constexpr bool input(u32 source) { return Inputs >> source & 1; }
   static constexpr bool raw_only = PacketSources == 0 && PacketResults == 0;
-  static constexpr u32 count_packed() {
+  WARPWAY_DEVICE static constexpr u32 count_packed() {
     u32 count = 0;
     for (u32 n = 0; n < N; ++n) count += packed(n);
     return count;
@@ -289,6 +283,33 @@ WARPWAY_NODISCARD WARPWAY_DEVICE bool fold_packets(const u64 (&at)[S::sources + 
   return true;
 }
 
+namespace detail {
+
+/// Vectors first, first + step, ..., `Depth` of them: all loads before the first store.
+template <class S, u32 Depth>
+WARPWAY_DEVICE void fold_round(const u64 (&at)[S::sources + S::results], u64 first, u64 step,
+                               typename S::Format::Value scaled, typename S::Format::Value plain,
+                               const FoldSetting& setting) {
+  Vec16 data[S::sources][Depth];
+  WARPWAY_UNROLL
+  for (u32 n = 0; n < S::sources; ++n) {
+    WARPWAY_UNROLL
+    for (u32 k = 0; k < Depth; ++k) data[n][k] = place<const Vec16>(at[n], 0)[first + k * step];
+  }
+  WARPWAY_UNROLL
+  for (u32 k = 0; k < Depth; ++k) {
+    VectorFold<typename S::Format, S::op> values;
+    values.enter(data[0][k], S::input(0) ? scaled : plain);
+    WARPWAY_UNROLL
+    for (u32 n = 1; n < S::sources; ++n) values.join(data[n][k], S::input(n) ? scaled : plain);
+    const Vec16 result = values.leave(setting);
+    WARPWAY_UNROLL
+    for (u32 m = 0; m < S::results; ++m) place<Vec16>(at[S::sources + m], 0)[first + k * step] = result;
+  }
+}
+
+}  // namespace detail
+
 /// Folds raw data into raw data. A destination may be exactly a source.
 template <class S>
 WARPWAY_DEVICE void fold_raw(const u64 (&at)[S::sources + S::results], u64 bytes, const FoldSetting& setting) {
@@ -303,30 +324,11 @@ WARPWAY_DEVICE void fold_raw(const u64 (&at)[S::sources + S::results], u64 bytes
   const u64 vectors = misaligned % 16 == 0 ? bytes / 16 : 0;
   constexpr u32 depth = S::sources <= 2 ? 4 : S::sources <= 4 ? 2 : 1;
   const u64 step = threads_per_block();
-  const auto round = [&](auto depth_of, u64 first) {
-    constexpr u32 rounds = decltype(depth_of)::value;
-    Vec16 data[S::sources][rounds];
-    WARPWAY_UNROLL
-    for (u32 n = 0; n < S::sources; ++n) {
-      WARPWAY_UNROLL
-      for (u32 k = 0; k < rounds; ++k) data[n][k] = place<const Vec16>(at[n], 0)[first + k * step];
-    }
-    WARPWAY_UNROLL
-    for (u32 k = 0; k < rounds; ++k) {
-      Values values;
-      values.enter(data[0][k], S::input(0) ? scaled : plain);
-      WARPWAY_UNROLL
-      for (u32 n = 1; n < S::sources; ++n) values.join(data[n][k], S::input(n) ? scaled : plain);
-      const Vec16 result = values.leave(setting);
-      WARPWAY_UNROLL
-      for (u32 m = 0; m < S::results; ++m) place<Vec16>(at[S::sources + m], 0)[first + k * step] = result;
-    }
-  };
   u64 i = thread_in_block();
   WARPWAY_ROLLED
-  for (; i + (depth - 1) * step < vectors; i += depth * step) round(detail::Number<depth>{}, i);
+  for (; i + (depth - 1) * step < vectors; i += depth * step) detail::fold_round<S, depth>(at, i, step, scaled, plain, setting);
   WARPWAY_ROLLED
-  for (; i < vectors; i += step) round(detail::Number<1>{}, i);
+  for (; i < vectors; i += step) detail::fold_round<S, 1>(at, i, step, scaled, plain, setting);
   const u64 count = bytes / sizeof(Bits);
   for (u64 e = vectors * (16 / sizeof(Bits)) + thread_in_block(); e < count; e += step) {
     auto value = One::enter(place<const Bits>(at[0], 0)[e], S::input(0) ? scaled : plain);

@@ -81,13 +81,23 @@ inline T compare_exchange(T* address, T expected, T desired) {
   return expected;
 }
 
-template <class V>
-inline V load_volatile(const V* address) {
-  return *address;
+// Eight bytes at a time, whole, as on a device.
+inline Vec8 load_volatile(const Vec8* address) {
+  const u64 v = __atomic_load_n(reinterpret_cast<const u64*>(address), __ATOMIC_ACQUIRE);
+  return Vec8{static_cast<u32>(v), static_cast<u32>(v >> 32)};
 }
-template <class V>
-inline void store_volatile(V* address, V value) {
-  *address = value;
+inline void store_volatile(Vec8* address, Vec8 v) {
+  __atomic_store_n(reinterpret_cast<u64*>(address), u64{v.y} << 32 | v.x, __ATOMIC_RELEASE);
+}
+inline Vec16 load_volatile(const Vec16* address) {
+  const auto* halves = reinterpret_cast<const Vec8*>(address);
+  const Vec8 low = load_volatile(halves), high = load_volatile(halves + 1);
+  return Vec16{low.x, low.y, high.x, high.y};
+}
+inline void store_volatile(Vec16* address, Vec16 v) {
+  auto* halves = reinterpret_cast<Vec8*>(address);
+  store_volatile(halves, Vec8{v.x, v.y});
+  store_volatile(halves + 1, Vec8{v.z, v.w});
 }
 inline void store_whole(void* address, u64 low, u64 high) {
   // The second half says that the first one is there.

@@ -1,0 +1,52 @@
+//! NVRTC compiles the kernels.
+
+use std::time::Instant;
+
+use warpway_core::config::{Config, Environment};
+use warpway_cuda::Architecture;
+use warpway_cuda::jit::Compiler;
+use warpway_cuda::plan::{KernelForm, KernelSetting, Packet};
+use warpway_plan::DataType;
+
+use super::cases;
+
+/// A compiler without a folder; `None` after saying so where there is no NVRTC.
+fn nvrtc() -> Option<Compiler> {
+    let own = std::env::vars().filter(|(name, _)| name != "WARPWAY_CACHE_DIR");
+    let environment: Environment = own.chain([("WARPWAY_CACHE_DIR".to_owned(), "off".to_owned())]).collect();
+    let compiler = Compiler::new(&Config::read(&environment).unwrap().config, &environment);
+    match compiler.identity() {
+        Ok(_) => Some(compiler),
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "{error}");
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// No kernel spills, whatever the algorithm, packet or form.
+#[test]
+fn every_algorithm_of_two_ranks_compiles_without_spills() {
+    let Some(compiler) = nvrtc() else { return };
+    let architecture = Architecture { major: 9, minor: 0 };
+    for case in cases(2, 4) {
+        let setting = KernelSetting::new(DataType::Bfloat16, Packet::LL16).with_threads(512);
+        let kernel = case.kernel(1, setting);
+        for form in [KernelForm::Fitted, KernelForm::Listed] {
+            let program = kernel.program(form).unwrap();
+            let started = Instant::now();
+            let image = compiler
+                .compile(&program, architecture)
+                .unwrap_or_else(|e| panic!("{:?} {form:?}: {e}\n{}", case.algorithm, program.source()));
+            let needs = image.kernel(kernel.kernel_name()).unwrap().resources.unwrap();
+            println!(
+                "{:?} in place {} {form:?}: {needs:?}, {:?}",
+                case.algorithm,
+                case.task.in_place,
+                started.elapsed()
+            );
+            assert_eq!(needs.stack_bytes, 0, "{:?} {form:?}: {needs:?}", case.algorithm);
+        }
+    }
+}
