@@ -217,7 +217,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Thread `j` does something to number `j` of a list.
+    /// Thread `j` does something to number `j` of a list; of more numbers than threads each has several.
     fn each(&mut self, same: &[&Step], body: &mut Body<'_, '_>, call: &dyn Fn(&str) -> String) {
         let lists: Vec<&[u32]> = same
             .iter()
@@ -230,7 +230,8 @@ impl Writer<'_> {
         for j in 0..lists.first().map_or(0, |list| list.len()) {
             let numbers = lists.iter().map(|list| list.get(j).copied().unwrap_or_default()).collect();
             let number = self.number(numbers);
-            body.line(&format!("if (thread_in_block() == {j}) {}", call(&number)));
+            let thread = j as u32 % self.kernel.threads().max(1);
+            body.line(&format!("if (thread_in_block() == {thread}) {}", call(&number)));
         }
     }
 
