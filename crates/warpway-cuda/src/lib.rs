@@ -24,6 +24,7 @@
 //! | `engine/` | the transport between ranks on GPUs of one host |
 //! | `gpu/` | one rank's GPU: what programs use |
 //! | `plan/` | plans as kernels |
+//! | `executor/` | plans set up by all ranks, and their launches |
 //! | `memory/` | allocations that can be exported, pinned memory, pointers of other libraries |
 //! | `bench/` | measurements between two GPUs, each beside its plain form |
 
@@ -36,6 +37,7 @@ mod device;
 mod driver;
 mod engine;
 mod event;
+mod executor;
 mod gpu;
 mod graph;
 mod handle;
@@ -56,6 +58,7 @@ pub use device::{Architecture, GpuInfo, PciAddress, PeerLink};
 pub use driver::Driver;
 pub use engine::{CudaEngine, DeviceChoice, Devices, GpuTokens, WordForm};
 pub use event::Event;
+pub use executor::{DeviceRange, GpuLaunch, GpuPlan, GpuPlanSetting, GpuPlans, MessageBytes};
 pub use gpu::{
     ControlBlock, DeviceObject, Gpu, GpuBuffer, GpuEpochs, GpuGraph, GpuMemoryChannel, GpuSemaphore,
     GpuSignalChannel, GpuSyncer, HandleArray, Keeper, KernelArgument, KernelArguments, Lane, LoadedProgram,

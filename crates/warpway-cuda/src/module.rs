@@ -274,12 +274,46 @@ impl Kernel {
         arguments: &A,
     ) -> Result<(), GpuError> {
         self.check_arguments::<A>()?;
+        // SAFETY: the caller answers for the arguments, of which there are as many as parameters.
+        unsafe { self.submit(stream, shape, &mut arguments.addresses()) }
+    }
+
+    /// The same for a kernel whose one parameter is a structure of words.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn launch_words(
+        &self,
+        stream: &Stream,
+        shape: LaunchShape,
+        words: &[u64],
+    ) -> Result<(), GpuError> {
+        self.signature.check_words(&self.name, words.len())?;
+        // SAFETY: the caller answers for the words, which are as many as the parameter has.
+        unsafe { self.submit(stream, shape, &mut [words.as_ptr().cast_mut().cast()]) }
+    }
+
+    /// An error if a structure of so many words cannot be the kernel's one parameter: `gpu.arguments`.
+    pub(crate) fn check_words(&self, words: usize) -> Result<(), GpuError> {
+        self.signature.check_words(&self.name, words)
+    }
+
+    /// # Safety
+    /// As [`launch`](Self::launch); `parameters` has the address of each of the kernel's.
+    unsafe fn submit(
+        &self,
+        stream: &Stream,
+        shape: LaunchShape,
+        parameters: &mut [*mut c_void],
+    ) -> Result<(), GpuError> {
         let context = self.context();
         let _entered = context.enter()?;
         let LaunchShape { blocks, threads, shared_bytes } = shape;
-        let mut pointers = arguments.addresses();
         let (one, none): (c_uint, *mut *mut c_void) = (1, std::ptr::null_mut());
-        // SAFETY: the caller answers for the arguments; `pointers` has one for each of the kernel's parameters.
+        // SAFETY: the caller answers for the parameters.
         let result = unsafe {
             (context.driver().table().cuLaunchKernel)(
                 self.raw,
@@ -291,7 +325,7 @@ impl Kernel {
                 one,
                 shared_bytes,
                 stream.raw(),
-                pointers.as_mut_ptr(),
+                parameters.as_mut_ptr(),
                 none,
             )
         };

@@ -42,6 +42,23 @@ impl Signature {
         Ok(Self { parameters, accepted: AtomicPtr::default() })
     }
 
+    /// An error unless there is one parameter, of so many words.
+    pub(crate) fn check_words(&self, kernel: &str, words: usize) -> Result<(), GpuError> {
+        let Some(known) = self.parameters.as_deref() else { return Ok(()) };
+        let given = ParameterExtent { offset: 0, bytes: 8 * words as u64 };
+        let mismatch = match known {
+            [only] if only.bytes == given.bytes => return Ok(()),
+            [expected] => ArgumentMismatch::Size {
+                position: 1,
+                argument: "words of a launch",
+                expected: *expected,
+                given,
+            },
+            _ => ArgumentMismatch::Count { expected: known.len() as u64, given: 1 },
+        };
+        Err(GpuError::Arguments { kernel: kernel.into(), mismatch })
+    }
+
     /// An error unless there are as many arguments as parameters, each of its parameter's size.
     pub(crate) fn check<A: Arguments>(&self, kernel: &str) -> Result<(), GpuError> {
         let types = std::ptr::from_ref(A::TYPES).cast_mut();

@@ -5,7 +5,7 @@
 //! | `control.rs`, `watchdog.rs` | how waits of kernels end, and how their failures reach the communicator |
 //! | `buffer.rs` | memory that peers reach |
 //! | `channel.rs`, `handle_array.rs`, `liveness.rs` | device handles of channels, and how stale ones are found |
-//! | `objects.rs`, `arena.rs` | grid barriers, semaphores, epochs |
+//! | `objects.rs`, `device_array.rs`, `arena.rs` | grid barriers, semaphores, epochs, plain values |
 //! | `program.rs` | kernels compiled and loaded |
 //! | `turns.rs`, `argument.rs` | launches: room for all blocks, order, and what must live until they have ended |
 
@@ -14,6 +14,7 @@ mod argument;
 mod buffer;
 mod channel;
 mod control;
+mod device_array;
 mod handle_array;
 mod liveness;
 mod objects;
@@ -22,7 +23,7 @@ mod turns;
 mod watchdog;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use warpway_core::channel::{BaseMemoryChannel, DeviceHandle, MemoryChannel};
 use warpway_core::communicator::Communicator;
@@ -31,6 +32,7 @@ use warpway_core::transport::{Device, Transport, TransportFlags};
 use warpway_core::{Deadline, Result, Timeout};
 
 use crate::context::Context;
+use crate::executor::{GpuPlans, PlansState};
 use crate::handle::{MemoryChannelDeviceHandle, MemoryDevice2DeviceSemaphoreHandle};
 use crate::jit::{Compiler, Program};
 use crate::memory::{DeviceMemory, Foreign};
@@ -45,6 +47,7 @@ pub use argument::{Keeper, KernelArgument, KernelArguments, Plain};
 pub use buffer::GpuBuffer;
 pub use channel::{GpuMemoryChannel, GpuSignalChannel};
 pub use control::ControlBlock;
+pub(crate) use device_array::DeviceArray;
 pub use handle_array::HandleArray;
 pub use objects::{DeviceObject, GpuEpochs, GpuSemaphore, GpuSyncer};
 pub use program::LoadedProgram;
@@ -65,6 +68,8 @@ pub struct Gpu(Arc<Inner>);
 struct Inner {
     // Dropped in this order: kernels end before what they use goes, the watchdog's memory after them.
     turns: Turns,
+    /// Of its places in the arena none is used any more, and no scratch of it.
+    plans: OnceLock<PlansState>,
     control: ControlBlock,
     arena: Arena,
     words: LivenessWords,
@@ -92,6 +97,7 @@ impl Gpu {
         let control = ControlBlock::on(&stream, communicator.health(), timeout)?;
         Ok(Self(Arc::new(Inner {
             turns: Turns::new(context, control.watched()),
+            plans: OnceLock::new(),
             control,
             arena: Arena::new(&stream),
             words: LivenessWords::new(context),
@@ -263,6 +269,37 @@ impl Gpu {
     /// `gpu.driver`.
     pub fn epochs(&self, areas: u64) -> Result<GpuEpochs> {
         GpuEpochs::new(&self.0.arena, areas)
+    }
+
+    /// Plain values in device memory.
+    pub(crate) fn array<T: Copy>(&self, content: &[T]) -> Result<DeviceArray<T>> {
+        DeviceArray::new(&self.0.arena, content)
+    }
+
+    /// The communicator that the GPU works for.
+    pub(crate) fn communicator(&self) -> &Communicator {
+        &self.0.communicator
+    }
+
+    /// What the plans of the communicator share on this GPU.
+    pub fn plans(&self) -> GpuPlans {
+        GpuPlans::new(self.clone(), self.0.plans.get_or_init(PlansState::default))
+    }
+
+    /// As [`launch`](Self::launch), for a kernel whose one parameter is a structure of so many words. `keeper` lives until the
+    /// kernel has ended.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn launch_words(
+        &self,
+        kernel: &Kernel,
+        shape: LaunchShape,
+        (words, keeper): (&[u64], Keeper),
+        stream: &Stream,
+    ) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.0.turns.launch_words(kernel, shape, (words, keeper), stream) }
     }
 
     /// Compiles a program for the device, or finds it in the cache, and loads it.

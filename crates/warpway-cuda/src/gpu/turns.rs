@@ -106,6 +106,26 @@ impl Turns {
         self.turn(stream, kept, launch, |state| state.make_room(&self.0.context, kernel, shape))
     }
 
+    /// The same for a kernel whose one parameter is a structure of so many words; `keeper` keeps the kernel, too.
+    ///
+    /// # Safety
+    /// As [`launch`](Self::launch).
+    pub(super) unsafe fn launch_words(
+        &self,
+        kernel: &Kernel,
+        shape: LaunchShape,
+        (words, keeper): (&[u64], Keeper),
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(stream, kernel.name())?;
+        if *kernel.context() != self.0.context {
+            return Err(self.foreign(kernel.name(), "kernel", kernel.context()).into());
+        }
+        // SAFETY: the caller's.
+        let launch = || unsafe { kernel.launch_words(stream, shape, words) };
+        self.turn(stream, vec![keeper], launch, |state| state.make_room(&self.0.context, kernel, shape))
+    }
+
     /// Gives work to a stream, or to the graph that it is captured into.
     fn turn(
         &self,

@@ -1,0 +1,213 @@
+//! What can be said of a plan without the other ranks: whether it runs here, and what it needs.
+
+use warpway_core::execution::ExecutionError;
+use warpway_core::{Error, Result};
+use warpway_plan::lower::Lowered;
+use warpway_plan::verify::{ShareableAreas, Sizes, VerifiedPlan};
+use warpway_plan::{
+    Action, BufferKind, Form, Geometry, LayoutRequest, MessageLayout, MessageSizes, Operation, Topology,
+};
+
+use super::agreement::Identity;
+use super::setting::{GpuPlanSetting, MessageBytes};
+use crate::plan::{KernelSetting, LaunchPlaces, PlanKernel, PlanRows};
+
+/// What is known of a plan before anything is set up.
+#[derive(Debug)]
+pub(super) struct Checked {
+    pub(super) name: String,
+    pub(super) rank: u32,
+    pub(super) setting: GpuPlanSetting,
+    pub(super) geometry: Geometry,
+    pub(super) kernel: PlanKernel,
+    /// Areas of the communicator that it uses; of others that it uses it has its own.
+    pub(super) shares: ShareableAreas,
+    /// Bytes of one half, by rank: of raw scratch, of packets.
+    pub(super) areas: [Vec<u64>; 2],
+    /// Of the largest message.
+    pub(super) scratch_chunk: u64,
+    /// Sizes for which it is proven.
+    proven: Option<Sizes>,
+    /// Words of the rows of any message.
+    row_words: usize,
+    /// Chunks are divided among blocks or in slices.
+    divides_chunks: bool,
+}
+
+/// How a launch divides the scratch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Division {
+    chunk_bytes: u64,
+    /// Chunks may be empty.
+    may_be_empty: bool,
+    /// And then the plan tells ranks nothing of each other.
+    pub(super) is_silent: bool,
+}
+
+impl Checked {
+    /// Of `rank` of `n_ranks`.
+    ///
+    /// # Errors
+    /// `plan.refused`.
+    pub(super) fn new(
+        plan: &VerifiedPlan,
+        (rank, n_ranks): (u32, u32),
+        setting: GpuPlanSetting,
+    ) -> Result<(Identity, Self)> {
+        let name = plan.plan().name.clone();
+        let refused = |why: String| Error::from(ExecutionError::Refused { plan: name.clone(), why });
+        let (plan_of, report) = (plan.plan(), plan.report());
+        if plan_of.n_ranks() != n_ranks {
+            let made = plan_of.n_ranks();
+            return Err(refused(format!("it is made for {made} ranks, the communicator has {n_ranks}")));
+        }
+        let geometry = Geometry::new(plan_of).with_reused_slices(report.reused_slices);
+        if geometry.is_sized() {
+            return Err(refused(
+                "its chunks have sizes of their own, which compiled kernels do not take yet".into(),
+            ));
+        }
+        let GpuPlanSetting { data_type, packet, largest } = setting;
+        let kernel = PlanKernel::new(plan, rank, KernelSetting { data_type, packet })
+            .map_err(|why| refused(why.to_string()))?;
+        let foreign =
+            |base: &&warpway_plan::lower::Base| base.rank != rank && base.buffer != BufferKind::Scratch;
+        if let Some(base) = kernel.bases().iter().find(foreign) {
+            let buffer = if base.buffer == BufferKind::Input { "input" } else { "output" };
+            return Err(refused(format!(
+                "rank {rank} uses the {buffer} of rank {}; on GPUs, peers' buffers cannot be reached yet, so choose a plan \
+                 that goes by scratch",
+                base.rank
+            )));
+        }
+        let layout = layout(&geometry, rank, setting, largest).map_err(|why| {
+            refused(format!("for its largest message, {} and {} bytes: {why}", largest.input, largest.output))
+        })?;
+        let scratch_chunk = layout.scratch_chunk_bytes();
+        let row_words = kernel.rows(&layout).map_err(|why| refused(why.to_string()))?.words.len();
+        let areas = (0..n_ranks).map(|rank| layout.area(rank));
+        let areas = [areas.clone().map(|area| area.raw).collect(), areas.map(|area| area.packets).collect()];
+        // An epoch is advanced by kernels that use it: all of them, or the ranks would come apart.
+        let everywhere = everywhere(plan, n_ranks).map_err(refused)?;
+        let shareable = report.shareable_areas;
+        let shares = ShareableAreas {
+            raw: shareable.raw && everywhere[0],
+            packets: shareable.packets && everywhere[1],
+        };
+        let identity = Identity {
+            plan: plan.identity().0,
+            data_type,
+            packet,
+            scratch_chunk,
+            shares: [shares.raw, shares.packets],
+        };
+        let divides = |operation: &Operation| match &operation.action {
+            Action::Pipeline(_) => true,
+            Action::Data(data) => data.group.is_some(),
+            _ => false,
+        };
+        let divides_chunks = plan_of.operations().any(|(_, _, operation)| divides(operation));
+        let checked = Self {
+            name,
+            rank,
+            setting,
+            geometry,
+            kernel,
+            shares,
+            areas,
+            scratch_chunk,
+            proven: report.sizes.clone(),
+            row_words,
+            divides_chunks,
+        };
+        Ok((identity, checked))
+    }
+
+    /// Where the bytes of a message lie.
+    pub(super) fn layout(&self, message: MessageBytes) -> Result<MessageLayout, String> {
+        layout(&self.geometry, self.rank, self.setting, message)
+    }
+
+    /// Of the parameter of a launch. The kernel's arrays have one element at least.
+    pub(super) fn words(&self) -> usize {
+        let bases = self.kernel.bases().len();
+        self.kernel.parameter_words() + 2 * usize::from(bases == 0) + usize::from(self.row_words == 0)
+    }
+
+    /// The parameter of a launch.
+    pub(super) fn parameter(&self, places: &LaunchPlaces, rows: &PlanRows) -> Vec<u64> {
+        let mut words = self.kernel.parameters(places, rows);
+        if self.kernel.bases().is_empty() {
+            let at = words.len() - rows.words.len();
+            words.splice(at..at, [0, 0]);
+        }
+        words.resize(self.words(), 0);
+        words
+    }
+
+    /// Positions in the parameter of the addresses of a rank's own buffers of one kind.
+    pub(super) fn places_of(&self, buffer: BufferKind) -> Vec<usize> {
+        let bases = self.kernel.bases();
+        let first = self.kernel.parameter_words() - self.row_words - 2 * bases.len();
+        (first..).zip(bases).filter(|(_, base)| base.buffer == buffer).map(|(at, _)| at).collect()
+    }
+
+    /// Bytes of a chunk, if the plan is not proven for chunks of so many.
+    pub(super) fn unproven(&self, layout: &MessageLayout) -> Option<u64> {
+        let bytes = layout.chunk_bytes();
+        self.proven.as_ref().is_some_and(|proven| !proven.admit(bytes)).then_some(bytes)
+    }
+
+    /// How a message divides the scratch; the same on all ranks.
+    pub(super) fn division(&self, layout: &MessageLayout) -> Division {
+        // Without any bytes pipelines have no rounds; with some they have as many on all ranks.
+        let nothing = layout.chunk_bytes() == 0;
+        let ragged = layout.block_bytes().is_some();
+        // Of a chunk that is shorter than others a share or a slice may be empty.
+        let gaps = ragged && (self.divides_chunks || layout.has_empty_chunks());
+        let is_silent = nothing || (gaps && self.geometry.uses_packets());
+        Division { chunk_bytes: layout.scratch_chunk_bytes(), may_be_empty: gaps || nothing, is_silent }
+    }
+
+    /// Some area is used that is not the communicator's.
+    pub(super) fn has_own_areas(&self) -> bool {
+        let used = self.areas.each_ref().map(|parts| parts.iter().any(|bytes| *bytes > 0));
+        (used[0] && !self.shares.raw) || (used[1] && !self.shares.packets)
+    }
+
+    /// Some area is used.
+    pub(super) fn has_areas(&self) -> bool {
+        self.areas.iter().flatten().any(|bytes| *bytes > 0)
+    }
+}
+
+fn layout(
+    geometry: &Geometry,
+    rank: u32,
+    setting: GpuPlanSetting,
+    message: MessageBytes,
+) -> Result<MessageLayout, String> {
+    let MessageBytes { input: input_bytes, output: output_bytes } = message;
+    let request = LayoutRequest {
+        sizes: MessageSizes::Message { rank, input_bytes, output_bytes },
+        element_size: setting.data_type.bytes(),
+        packet_payload: setting.packet.payload(),
+    };
+    geometry.layout(&request).map_err(|why| why.to_string())
+}
+
+/// Raw, packets: whether the kernels of all ranks touch scratch of that form.
+fn everywhere(plan: &VerifiedPlan, n_ranks: u32) -> Result<[bool; 2], String> {
+    let topology = Topology::new(plan.plan());
+    let mut everywhere = [true; 2];
+    for rank in 0..n_ranks {
+        let lowered =
+            Lowered::new(&topology, rank, &plan.report().fold_roles).map_err(|why| why.to_string())?;
+        for (found, form) in everywhere.iter_mut().zip([Form::Raw, Form::Packets]) {
+            let of_form =
+                |base: &warpway_plan::lower::Base| base.buffer == BufferKind::Scratch && base.form == form;
+            *found &= lowered.bases.iter().any(of_form);
+        }
+    }
+    Ok(everywhere)
+}
