@@ -8,14 +8,13 @@ use warpway_core::execution::ExecutionError;
 use warpway_core::{Deadline, Error, Result};
 use warpway_plan::DataType;
 
-use crate::plan::Packet;
+use crate::plan::KernelSetting;
 
 /// What all ranks must have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) plan: [u8; 32],
-    pub(super) data_type: DataType,
-    pub(super) packet: Packet,
+    pub(super) kernel: KernelSetting,
     /// Of the largest message: the step between chunks of scratch.
     pub(super) scratch_chunk: u64,
     /// Raw, packets: whether it uses the scratch of the communicator.
@@ -24,16 +23,18 @@ pub(super) struct Identity {
 
 /// Bytes of texts that are sent.
 const TEXT: usize = 240;
-const IDENTITY: usize = 32 + 8 + 4;
+const IDENTITY: usize = 32 + 8 + 4 + 4;
 
 impl Identity {
     fn to_bytes(self) -> [u8; IDENTITY] {
         let mut bytes = [0; IDENTITY];
         bytes[..32].copy_from_slice(&self.plan);
         bytes[32..40].copy_from_slice(&self.scratch_chunk.to_le_bytes());
-        bytes[40] = self.data_type.number();
-        bytes[41] = self.packet.payload() as u8;
-        bytes[42..].copy_from_slice(&self.shares.map(u8::from));
+        let KernelSetting { data_type, packet, threads } = self.kernel;
+        bytes[40] = data_type.number();
+        bytes[41] = packet.payload() as u8;
+        bytes[42..44].copy_from_slice(&self.shares.map(u8::from));
+        bytes[44..].copy_from_slice(&threads.unwrap_or(0).to_le_bytes());
         bytes
     }
 }
@@ -50,7 +51,11 @@ impl fmt::Display for Described<'_> {
         let mut chunk = [0; 8];
         chunk.copy_from_slice(&bytes[32..40]);
         let (payload, chunk) = (bytes[41], u64::from_le_bytes(chunk));
-        write!(f, ") for {data_type}, packets of {payload} bytes of data, scratch chunks of {chunk} bytes")
+        write!(f, ") for {data_type}, packets of {payload} bytes of data, scratch chunks of {chunk} bytes")?;
+        match bytes[44..].iter().rev().fold(0, |threads, byte| threads << 8 | u32::from(*byte)) {
+            0 => Ok(()),
+            threads => write!(f, ", {threads} threads a block"),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Scratch: one memory of every rank for each kind of data, and the epoch that tells its launches apart.
 //!
 //! Plans that are proven to tell every rank that every peer has finished the launch before (V612) use areas of the
-//! communicator: raw data and packets, with one half and with two. Every other plan has areas of its own. Why launches of
+//! communicator: raw data and packets, with one half and with two. Every other plan has areas of its own, and its ranks meet before
+//! each launch. Why launches of
 //! different plans and sizes follow each other on one area: see the host's executor (`scratch.rs` there).
 //!
 //! A plan keeps the memories that it has been set up with. One that needs more gets new ones, which later plans use, too; those

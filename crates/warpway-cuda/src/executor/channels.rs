@@ -108,9 +108,11 @@ impl Channels {
     }
 }
 
+/// Of one channel.
 type Handle = warpway_core::channel::DeviceHandle<MemoryDevice2DeviceSemaphoreHandle, GpuSignalChannel>;
 
-fn signal(gpu: &Gpu, semaphore: Semaphore) -> Result<Handle> {
+/// What kernels do with the semaphore.
+pub(super) fn signal(gpu: &Gpu, semaphore: Semaphore) -> Result<Handle> {
     gpu.signal_channel(&BaseMemoryChannel::new(MemoryDevice2DeviceSemaphore::new(semaphore)?))
 }
 

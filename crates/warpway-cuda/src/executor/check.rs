@@ -10,7 +10,7 @@ use warpway_plan::{
 
 use super::agreement::Identity;
 use super::setting::{GpuPlanSetting, MessageBytes};
-use crate::plan::{KernelSetting, LaunchPlaces, PlanKernel, PlanRows};
+use crate::plan::{LaunchPlaces, PlanKernel, PlanRows};
 
 /// What is known of a plan before anything is set up.
 #[derive(Debug)]
@@ -32,16 +32,6 @@ pub(super) struct Checked {
     row_words: usize,
     /// Chunks are divided among blocks or in slices.
     divides_chunks: bool,
-}
-
-/// How a launch divides the scratch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Division {
-    chunk_bytes: u64,
-    /// Chunks may be empty.
-    may_be_empty: bool,
-    /// And then the plan tells ranks nothing of each other.
-    pub(super) is_silent: bool,
 }
 
 impl Checked {
@@ -67,9 +57,8 @@ impl Checked {
                 "its chunks have sizes of their own, which compiled kernels do not take yet".into(),
             ));
         }
-        let GpuPlanSetting { data_type, packet, largest } = setting;
-        let kernel = PlanKernel::new(plan, rank, KernelSetting { data_type, packet })
-            .map_err(|why| refused(why.to_string()))?;
+        let largest = setting.largest;
+        let kernel = PlanKernel::new(plan, rank, setting.kernel).map_err(|why| refused(why.to_string()))?;
         let foreign =
             |base: &&warpway_plan::lower::Base| base.rank != rank && base.buffer != BufferKind::Scratch;
         if let Some(base) = kernel.bases().iter().find(foreign) {
@@ -96,8 +85,7 @@ impl Checked {
         };
         let identity = Identity {
             plan: plan.identity().0,
-            data_type,
-            packet,
+            kernel: setting.kernel,
             scratch_chunk,
             shares: [shares.raw, shares.packets],
         };
@@ -158,21 +146,24 @@ impl Checked {
         self.proven.as_ref().is_some_and(|proven| !proven.admit(bytes)).then_some(bytes)
     }
 
-    /// How a message divides the scratch; the same on all ranks.
-    pub(super) fn division(&self, layout: &MessageLayout) -> Division {
-        // Without any bytes pipelines have no rounds; with some they have as many on all ranks.
-        let nothing = layout.chunk_bytes() == 0;
-        let ragged = layout.block_bytes().is_some();
-        // Of a chunk that is shorter than others a share or a slice may be empty.
-        let gaps = ragged && (self.divides_chunks || layout.has_empty_chunks());
-        let is_silent = nothing || (gaps && self.geometry.uses_packets());
-        Division { chunk_bytes: layout.scratch_chunk_bytes(), may_be_empty: gaps || nothing, is_silent }
+    /// Whether ranks must meet before they launch this message; the same on all ranks.
+    ///
+    /// On an area of its own a plan knows what it knows from its launches before. Those may have divided it otherwise, and who
+    /// replays graphs is not asked which came last.
+    pub(super) fn meets(&self, layout: &MessageLayout) -> bool {
+        let used = self.areas.each_ref().map(|parts| parts.iter().any(|bytes| *bytes > 0));
+        let own = (used[0] && !self.shares.raw) || (used[1] && !self.shares.packets);
+        self.has_areas() && (own || self.is_silent(layout))
     }
 
-    /// Some area is used that is not the communicator's.
-    pub(super) fn has_own_areas(&self) -> bool {
-        let used = self.areas.each_ref().map(|parts| parts.iter().any(|bytes| *bytes > 0));
-        (used[0] && !self.shares.raw) || (used[1] && !self.shares.packets)
+    /// With this message the plan does not tell ranks what they must know before they write to scratch.
+    fn is_silent(&self, layout: &MessageLayout) -> bool {
+        // Without any bytes pipelines have no rounds; with some they have as many on all ranks.
+        let nothing = layout.chunk_bytes() == 0;
+        // Of a chunk that is shorter than others a share or a slice may be empty, and nobody waits for its packets.
+        let ragged = layout.block_bytes().is_some();
+        let gaps = ragged && (self.divides_chunks || layout.has_empty_chunks());
+        nothing || (gaps && self.geometry.uses_packets())
     }
 
     /// Some area is used.
@@ -190,8 +181,8 @@ fn layout(
     let MessageBytes { input: input_bytes, output: output_bytes } = message;
     let request = LayoutRequest {
         sizes: MessageSizes::Message { rank, input_bytes, output_bytes },
-        element_size: setting.data_type.bytes(),
-        packet_payload: setting.packet.payload(),
+        element_size: setting.kernel.data_type.bytes(),
+        packet_payload: setting.kernel.packet.payload(),
     };
     geometry.layout(&request).map_err(|why| why.to_string())
 }

@@ -7,7 +7,8 @@
 //! | `agreement.rs` | do they set up the same one, and has each of them managed to |
 //! | `check.rs` | which plans run here |
 //! | `areas.rs` | scratch: memory of every rank, and the epochs that tell launches apart |
-//! | `channels.rs` | signals between ranks |
+//! | `channels.rs` | signals between ranks, barriers and semaphores of one rank's blocks |
+//! | `meeting.rs` | how all ranks wait for each other in front of a launch |
 //! | `kernels.rs` | the plan's two kernels, loaded |
 //! | `ready.rs` | what one size of message needs |
 //! | `plan.rs` | a launch |
@@ -23,6 +24,7 @@ mod areas;
 mod channels;
 mod check;
 mod kernels;
+mod meeting;
 mod plan;
 mod plans;
 mod ready;

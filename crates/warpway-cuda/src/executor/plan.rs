@@ -7,8 +7,9 @@ use warpway_core::Result;
 
 use super::areas::Scratch;
 use super::channels::{Channels, Objects};
-use super::check::{Checked, Division};
+use super::check::Checked;
 use super::kernels::Kernels;
+use super::meeting::Meeting;
 use super::ready::{Ready, Sizes};
 use super::setting::{DeviceRange, GpuLaunch, GpuPlanSetting, MessageBytes};
 use crate::context::lock;
@@ -33,15 +34,9 @@ pub(super) struct Prepared {
     pub(super) objects: Objects,
     /// What launches keep of all this.
     pub(super) keepers: Arc<Vec<Keeper>>,
-    pub(super) launches: Mutex<Launches>,
-}
-
-/// Changes from launch to launch.
-#[derive(Debug, Default)]
-pub(super) struct Launches {
-    sizes: Sizes,
-    /// How the last launch divided areas of the plan's own.
-    last: Option<Division>,
+    pub(super) sizes: Mutex<Sizes>,
+    /// Unless no plan so far has scratch.
+    pub(super) meeting: Option<Arc<Meeting>>,
 }
 
 impl GpuPlan {
@@ -73,24 +68,12 @@ impl GpuPlan {
     pub unsafe fn launch(&self, launch: &GpuLaunch<'_>) -> Result<()> {
         let prepared = &*self.prepared;
         let GpuLaunch { input, output, stream } = *launch;
-        let mut launches = lock(&prepared.launches);
-        let Launches { sizes, last } = &mut *launches;
+        let mut sizes = lock(&prepared.sizes);
         let message = MessageBytes { input: input.bytes, output: output.bytes };
         let ready = sizes.find(prepared, &self.gpu, message)?;
         prepared.check_places(ready, [input, output])?;
-        let now = ready.division;
-        if now.is_silent && prepared.checked.has_areas() {
-            return Err(prepared.usage(
-                "some chunk of a message of this size is empty, and then this plan's ranks do not tell each other when \
-                 scratch is free: launch a plan of fewer chunks and blocks"
-                    .into(),
-            ));
-        }
-        if prepared.checked.has_own_areas() && last.replace(now).is_some_and(|last| last != now) {
-            return Err(prepared.usage(
-                "its scratch is its own, and the last launch has divided it for another size: set it up once for each size"
-                    .into(),
-            ));
+        if let (Some(meeting), true) = (&prepared.meeting, ready.meets) {
+            meeting.launch(&self.gpu, stream)?;
         }
         ready.inputs.iter().for_each(|at| ready.words[*at] = input.address);
         ready.outputs.iter().for_each(|at| ready.words[*at] = output.address);
@@ -109,7 +92,7 @@ impl GpuPlan {
 impl Prepared {
     /// Buffers must be aligned to elements, and lie in each other exactly as the plan says, or be apart.
     fn check_places(&self, ready: &Ready, [input, output]: [DeviceRange; 2]) -> Result<()> {
-        let element = self.checked.setting.data_type.bytes();
+        let element = self.checked.setting.kernel.data_type.bytes();
         for (name, range) in [("input", input), ("output", output)] {
             if range.bytes > 0 && (range.address == 0 || !range.address.is_multiple_of(element)) {
                 let why = format!(

@@ -13,6 +13,7 @@ use super::areas::Areas;
 use super::channels::{Channels, Connections, Objects};
 use super::check::Checked;
 use super::kernels::Kernels;
+use super::meeting::{self, Meeting};
 use super::plan::{GpuPlan, Prepared};
 use super::setting::GpuPlanSetting;
 use crate::context::lock;
@@ -26,7 +27,14 @@ pub(crate) struct PlansState(Arc<Shared>);
 struct Shared {
     connections: Connections,
     /// Held while a plan is set up.
-    areas: Mutex<Areas>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    areas: Areas,
+    /// Made for the first plan with scratch.
+    meeting: Option<Arc<Meeting>>,
 }
 
 /// Sets up plans on the GPUs of a communicator. Cheap to clone; made by [`Gpu::plans`].
@@ -59,7 +67,7 @@ impl GpuPlans {
     pub fn prepare(&self, plan: &VerifiedPlan, setting: GpuPlanSetting) -> Result<GpuPlan> {
         let (gpu, communicator, deadline) = (&self.gpu, self.gpu.communicator(), self.timeout.start());
         let shared = &*self.state.0;
-        let mut areas = lock(&shared.areas);
+        let mut kept = lock(&shared.kept);
         let name = plan.plan().name.as_str();
         let local = Checked::new(plan, (communicator.rank(), communicator.n_ranks()), setting);
         let (_, checked) = agree(communicator, name, local, deadline)?;
@@ -67,18 +75,26 @@ impl GpuPlans {
         let local = (|| {
             let kernels = Kernels::load(gpu, &checked)?;
             let objects = Objects::new(gpu, plan.plan(), &checked.kernel)?;
-            Ok((kernels, objects, areas.begin(gpu, &checked)?))
+            let meeting = match kept.meeting {
+                None if checked.has_areas() => Some(meeting::Loaded::new(gpu)?),
+                _ => None,
+            };
+            Ok((kernels, objects, kept.areas.begin(gpu, &checked)?, meeting))
         })();
         let what = (name, "to compile it or to allocate what it needs");
-        let (kernels, objects, begun) = all_well(communicator, what, local, deadline)?;
+        let (kernels, objects, begun, meeting) = all_well(communicator, what, local, deadline)?;
         let local = (|| {
             let topology = Topology::new(plan.plan());
             let channels = Channels::connect(&shared.connections, gpu, &topology, deadline)?;
-            Ok((channels, begun.exchange(communicator, deadline)?))
+            let connect = |loaded: meeting::Loaded| loaded.connect(&shared.connections, gpu, deadline);
+            Ok((channels, begun.exchange(communicator, deadline)?, meeting.map(connect).transpose()?))
         })();
         let what = (name, "to connect to its peers");
-        let (channels, scratch) = all_well(communicator, what, local, deadline)?;
-        areas.keep(&scratch, &checked);
+        let (channels, scratch, meeting) = all_well(communicator, what, local, deadline)?;
+        kept.areas.keep(&scratch, &checked);
+        if let Some(meeting) = meeting {
+            kept.meeting = Some(Arc::new(meeting));
+        }
         let keepers = [channels.keepers(), objects.keepers(), scratch.keepers()].concat();
         Ok(GpuPlan::new(
             gpu,
@@ -88,8 +104,9 @@ impl GpuPlans {
                 scratch,
                 channels,
                 objects,
+                meeting: kept.meeting.clone(),
                 keepers: Arc::new(keepers),
-                launches: Mutex::default(),
+                sizes: Mutex::default(),
             },
         ))
     }

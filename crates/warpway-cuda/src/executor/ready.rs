@@ -6,7 +6,7 @@ use warpway_core::execution::ExecutionError;
 use warpway_core::{Error, Result};
 use warpway_plan::{Alias, BufferKind, Form};
 
-use super::check::{Checked, Division};
+use super::check::Checked;
 use super::plan::Prepared;
 use super::setting::MessageBytes;
 use crate::gpu::{DeviceArray, Gpu, Keeper};
@@ -26,7 +26,8 @@ pub(super) struct Ready {
     message: MessageBytes,
     /// How the buffers lie in each other; none if they are apart.
     pub(super) alias: Option<Alias>,
-    pub(super) division: Division,
+    /// The plan alone does not tell ranks that scratch is free: they meet before they begin.
+    pub(super) meets: bool,
     pub(super) kernel: Kernel,
     /// The parameter of the last launch.
     pub(super) words: Vec<u64>,
@@ -131,7 +132,7 @@ impl Ready {
         Ok(Self {
             message,
             alias: layout.alias(checked.rank),
-            division: checked.division(&layout),
+            meets: checked.meets(&layout),
             kernel: kernel.clone(),
             words: checked.parameter(&places, &rows),
             inputs: checked.places_of(BufferKind::Input),

@@ -1,19 +1,16 @@
 //! What a plan is set up for, and what a launch brings.
 
 use warpway_core::memory::Element;
-use warpway_plan::DataType;
 
 use crate::gpu::GpuBuffer;
-use crate::plan::Packet;
+use crate::plan::KernelSetting;
 use crate::stream::Stream;
 
 /// What all ranks set a plan up for, alike but for sizes that the plan itself makes unequal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GpuPlanSetting {
-    /// What the buffers hold.
-    pub data_type: DataType,
-    /// How packets look, in plans with packets.
-    pub packet: Packet,
+    /// What the buffers hold, how packets look, how many threads blocks have.
+    pub kernel: KernelSetting,
     /// The largest message that this rank will launch; smaller ones need less of every buffer.
     pub largest: MessageBytes,
 }
