@@ -97,12 +97,23 @@ pub struct Task {
     pub in_place: bool,
     /// Thread blocks per rank, at least 1. Algorithms may use fewer.
     pub n_blocks: u32,
+    /// Thread blocks that share packets, at least 1. One is right for threads of a host, where packets are few; on a GPU
+    /// several keep a link busy.
+    pub packet_blocks: u32,
 }
 
 impl Task {
     /// Root 0, sum, out of place, one block.
     pub fn new(function: Function, world: World) -> Self {
-        Self { function, world, root: 0, reduce_op: ReduceOp::Sum, in_place: false, n_blocks: 1 }
+        Self {
+            function,
+            world,
+            root: 0,
+            reduce_op: ReduceOp::Sum,
+            in_place: false,
+            n_blocks: 1,
+            packet_blocks: 1,
+        }
     }
 
     /// The same with another root.
@@ -118,6 +129,11 @@ impl Task {
     /// The same in place.
     pub fn in_place(self) -> Self {
         Self { in_place: true, ..self }
+    }
+
+    /// The same with that many blocks for packets.
+    pub fn with_packet_blocks(self, packet_blocks: u32) -> Self {
+        Self { packet_blocks, ..self }
     }
 
     /// The same with that many blocks.

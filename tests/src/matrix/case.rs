@@ -92,6 +92,7 @@ impl Case {
             reduce_op: if self.function.reduces() { self.op } else { ReduceOp::Sum },
             in_place: self.in_place,
             n_blocks: self.blocks.unwrap_or(1),
+            packet_blocks: 1,
         }
     }
 

@@ -24,6 +24,7 @@ mod device_packets;
 mod device_semaphores;
 mod figures_conversions;
 mod pair_channel;
+mod plans_figures;
 mod ports_channels;
 mod ports_failures;
 mod ports_gather;

@@ -79,7 +79,7 @@ fn packets(task: &Task) -> Result<Plan, BuildError> {
         }
         d.copy_own(place(me)?, mine)?;
         for peer in d.peers(me) {
-            d.p.unpack_packets(place(peer)?, slots.at(me, peer)?, 0)?;
+            d.p.unpack_packets(place(peer)?, slots.at(me, peer)?, d.crew.blocks())?;
         }
     }
     d.finish()

@@ -70,7 +70,7 @@ fn packets(task: &Task) -> Result<Plan, BuildError> {
         }
         d.copy_own(output.chunk(part(me))?, input.chunk(part(me))?)?;
         for peer in d.peers(me) {
-            d.p.unpack_packets(output.chunk(part(peer))?, slots.at(me, peer)?, 0)?;
+            d.p.unpack_packets(output.chunk(part(peer))?, slots.at(me, peer)?, d.crew.blocks())?;
         }
     }
     d.finish()

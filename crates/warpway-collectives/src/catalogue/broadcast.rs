@@ -86,7 +86,7 @@ fn packets(task: &Task) -> Result<Plan, BuildError> {
         let slot = d.p.scratch(*peer, 1)?.whole();
         d.greet(*peer, &[root])?;
         d.send_packets(root, slot, source)?;
-        d.p.unpack_packets(d.p.output(*peer)?.whole(), slot, 0)?;
+        d.p.unpack_packets(d.p.output(*peer)?.whole(), slot, d.crew.blocks())?;
     }
     d.copy_own(d.p.output(root)?.whole(), source)?;
     d.hear_last(root, &peers)?;

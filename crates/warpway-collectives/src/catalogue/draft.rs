@@ -74,7 +74,7 @@ impl<'t> Draft<'t> {
         Self::with(task, task.n_blocks, ProgramOptions { double_scratch: true, ..options })
     }
 
-    /// For packets: one block, and a scratch of two halves, so that a slot is written again only two launches later, when
+    /// For packets: as many blocks as the task has for them, and a scratch of two halves, so that a slot is written again only two launches later, when
     /// its reader is known to have gone on. Splits go down to the payload of one packet.
     pub(super) fn packets(task: &'t Task, name: &str, shape: CollectiveShape) -> Result<Self, BuildError> {
         let options = ProgramOptions::new(name, in_place(task, shape));
@@ -84,7 +84,7 @@ impl<'t> Draft<'t> {
             buffer_alignment: 8,
             ..options
         };
-        Self::with(task, 1, options)
+        Self::with(task, task.packet_blocks, options)
     }
 
     fn with(task: &'t Task, n_blocks: u32, options: ProgramOptions) -> Result<Self, BuildError> {
@@ -168,7 +168,7 @@ impl<'t> Draft<'t> {
     /// Sends data to a near peer's scratch as packets.
     pub(super) fn send_packets(&mut self, rank: u32, to: Chunk, from: Chunk) -> Result<(), BuildError> {
         let channel = self.link(rank, to.rank())?;
-        self.p.put_packets(channel, to, from, SPEAKER)
+        self.p.put_packets(channel, to, from, self.crew.blocks())
     }
 
     /// Tells peers that this rank has begun.

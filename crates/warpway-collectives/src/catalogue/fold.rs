@@ -2,7 +2,7 @@
 
 use warpway_plan::{BuildError, Chunk, Reduction};
 
-use super::draft::{Draft, SPEAKER};
+use super::draft::Draft;
 
 impl Draft<'_> {
     /// Reads one chunk of every rank in the list, folds them in list order and leaves the result here. `me` must be in the
@@ -37,7 +37,7 @@ impl Draft<'_> {
         }
         let order = own_at(own.rank() as usize, others.len());
         let fold = Reduction::of(own, others).into(result).ordered(&order).with(self.task.reduce_op);
-        self.p.reduce_packets(fold, SPEAKER)
+        self.p.reduce_packets(fold, self.crew.blocks())
     }
 
     /// The same of raw chunks that others have put here.

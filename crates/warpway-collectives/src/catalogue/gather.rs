@@ -49,7 +49,7 @@ fn packets(task: &Task) -> Result<Plan, BuildError> {
         let slot = d.p.scratch(root, 1)?.whole();
         d.send_packets(*peer, slot, d.p.input(*peer)?.whole())?;
         d.hear_last(*peer, &[root])?;
-        d.p.unpack_packets(place(*peer)?, slot, 0)?;
+        d.p.unpack_packets(place(*peer)?, slot, d.crew.blocks())?;
     }
     d.finish()
 }

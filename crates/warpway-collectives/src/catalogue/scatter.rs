@@ -56,7 +56,7 @@ fn packets(task: &Task) -> Result<Plan, BuildError> {
         let slot = d.p.scratch(*peer, 1)?.whole();
         d.greet(*peer, &[root])?;
         d.send_packets(root, slot, part(*peer)?)?;
-        d.p.unpack_packets(d.p.output(*peer)?.whole(), slot, 0)?;
+        d.p.unpack_packets(d.p.output(*peer)?.whole(), slot, d.crew.blocks())?;
     }
     d.copy_own(d.p.output(root)?.whole(), part(root)?)?;
     d.hear_last(root, &peers)?;

@@ -92,7 +92,7 @@ impl Explanation {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Task { function, world, root, reduce_op, in_place, n_blocks } = &self.task;
+        let Task { function, world, root, reduce_op, in_place, n_blocks, packet_blocks: _ } = &self.task;
         write!(f, "{function}")?;
         if let Some(bytes) = self.bytes {
             write!(f, " of {bytes} bytes")?;

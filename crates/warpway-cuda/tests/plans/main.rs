@@ -30,7 +30,9 @@ pub(crate) fn cases(n: u32, blocks: u32) -> Vec<Case> {
     let mut all = Vec::new();
     for algorithm in catalogue() {
         for in_place in [false, true] {
-            let mut task = Task::new(algorithm.function, World::one_host(n)).with_blocks(blocks);
+            let mut task = Task::new(algorithm.function, World::one_host(n))
+                .with_blocks(blocks)
+                .with_packet_blocks(blocks);
             task.in_place = in_place;
             if algorithm.function.is_rooted() {
                 task = task.with_root(n - 1);

@@ -252,6 +252,7 @@ impl Collectives {
             reduce_op: if call.function.reduces() { call.reduce_op } else { ReduceOp::Sum },
             in_place: message.in_place,
             n_blocks: 1,
+            packet_blocks: 1,
         };
         Request {
             task,

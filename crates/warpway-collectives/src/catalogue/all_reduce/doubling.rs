@@ -6,7 +6,7 @@
 use warpway_plan::{Buffer, BuildError, Chunk, CollectiveShape, Plan, Reduction};
 
 use crate::algorithm::{Algorithm, Traits};
-use crate::catalogue::draft::{Draft, Parcel, SPEAKER};
+use crate::catalogue::draft::{Draft, Parcel};
 use crate::catalogue::fits;
 use crate::task::{Function, Task};
 
@@ -88,7 +88,7 @@ fn packets(task: &Task) -> Result<Plan, BuildError> {
         let (number, helps) = match meetings.role(me) {
             Role::Surplus { helper } => {
                 d.send_packets(me, place(&arrived, helper, 0)?, input)?;
-                d.p.unpack_packets(output, place(&arrived, me, 0)?, SPEAKER)?;
+                d.p.unpack_packets(output, place(&arrived, me, 0)?, d.crew.blocks())?;
                 continue;
             }
             Role::Member { number, helps } => (number, helps),
@@ -97,7 +97,7 @@ fn packets(task: &Task) -> Result<Plan, BuildError> {
         if helps.is_some() {
             let theirs = [place(&arrived, me, 0)?];
             let fold = Reduction::of(sum, &theirs).into(output).with(task.reduce_op);
-            d.p.reduce_packets(fold, SPEAKER)?;
+            d.p.reduce_packets(fold, d.crew.blocks())?;
             sum = output;
         }
         for step in 0..meetings.steps {
@@ -105,7 +105,7 @@ fn packets(task: &Task) -> Result<Plan, BuildError> {
             d.send_packets(me, place(&arrived, partner, step + 1)?, sum)?;
             let theirs = [place(&arrived, me, step + 1)?];
             let fold = Reduction::of(sum, &theirs).into(output).ordered(order(me, partner));
-            d.p.reduce_packets(fold.with(task.reduce_op), SPEAKER)?;
+            d.p.reduce_packets(fold.with(task.reduce_op), d.crew.blocks())?;
             sum = output;
         }
         if let Some(neighbour) = helps {

@@ -59,7 +59,7 @@ fn two_shot(task: &Task) -> Result<Plan, BuildError> {
             d.send_packets(me, results.at(peer, me)?, sum)?;
         }
         for peer in d.peers(me) {
-            d.p.unpack_packets(output.chunk(part(peer))?, results.at(me, peer)?, 0)?;
+            d.p.unpack_packets(output.chunk(part(peer))?, results.at(me, peer)?, d.crew.blocks())?;
         }
     }
     d.finish()
