@@ -21,14 +21,18 @@ pub enum Packet {
     LL8,
     /// Eight bytes of data, twice four of flag.
     LL16,
+    /// Lines of 120 bytes of data and eight of flag, written by eight lanes at once: twice as many data per byte on a link of
+    /// NVLink. Blocks have a multiple of eight threads, and writers and readers of packets divide data alike.
+    Line,
 }
 
 impl Packet {
-    /// Bytes of data.
+    /// Bytes of data that no division cuts: of a packet; of lines what has room for them in twice the bytes.
     pub fn payload(self) -> u64 {
         match self {
             Self::LL8 => 4,
             Self::LL16 => 8,
+            Self::Line => 64,
         }
     }
 }
@@ -100,6 +104,17 @@ pub enum PlanProblem {
         "the plan needs repairs, which compiled kernels do not make: verify it with the profile `strict`"
     )]
     Repairs,
+    /// Lines are read otherwise than they are written.
+    #[error(
+        "rank {rank} reads lines from byte {offset} of its scratch on, where nobody writes a piece that begins there and is as \
+         long; use LL16 packets"
+    )]
+    Lines {
+        /// The reader.
+        rank: u32,
+        /// Of data.
+        offset: u64,
+    },
     /// More words than a launch can hand over.
     #[error("a launch of this plan takes {words} words, at most {limit} can be handed over")]
     Parameters {
@@ -131,6 +146,8 @@ pub struct PlanKernel {
     threads: u32,
     n_ranks: u32,
     words: usize,
+    /// All ranks, where readers and writers of lines must be compared.
+    everybody: Vec<Lowered>,
 }
 
 /// What a launch needs besides the rows of its message: device addresses, 0 where the plan has none.
@@ -176,8 +193,13 @@ impl PlanKernel {
             .filter_map(|path| path.members.first())
             .map(|block| words_of(&block.steps))
             .sum();
+        let lines = packets && setting.packet == Packet::Line;
+        let everybody = (0..if lines { plan.plan().n_ranks() } else { 0 })
+            .map(|rank| Lowered::new(&topology, rank, &plan.report().fold_roles))
+            .collect::<Result<_, _>>()?;
         let kernel = Self {
             words,
+            everybody,
             setting,
             name: plan.plan().name.clone(),
             identity: plan.identity().to_string(),
@@ -258,6 +280,7 @@ impl PlanKernel {
     /// # Errors
     /// Offsets beyond 64 bits.
     pub fn rows(&self, layout: &MessageLayout) -> Result<PlanRows, PlanProblem> {
+        rows::lines_agree(&self.everybody, layout)?;
         Ok(rows::rows(&self.paths()?, self.lowered.bases.len(), layout, KernelForm::Fitted)?)
     }
 
@@ -266,6 +289,7 @@ impl PlanKernel {
     /// # Errors
     /// As [`rows`](Self::rows).
     pub fn listed_rows(&self, layout: &MessageLayout) -> Result<PlanRows, PlanProblem> {
+        rows::lines_agree(&self.everybody, layout)?;
         Ok(rows::rows(&self.paths()?, self.lowered.bases.len(), layout, KernelForm::Listed)?)
     }
 

@@ -1,9 +1,11 @@
 //! Where the bytes of one message lie, as words that the kernel reads.
 
-use warpway_plan::lower::{LoweredBlock, Step, StepAction, Transfer};
-use warpway_plan::{LayoutError, MessageLayout, Pieces};
+use std::collections::HashMap;
 
-use super::kernel::KernelForm;
+use warpway_plan::lower::{Lowered, LoweredBlock, Step, StepAction, Transfer};
+use warpway_plan::{Form, LayoutError, MessageLayout, Pieces};
+
+use super::kernel::{KernelForm, PlanProblem};
 use super::paths::Path;
 
 /// One message for one rank's kernel.
@@ -66,6 +68,43 @@ pub(super) fn rows(
     Ok(PlanRows { words, listed, reach: reader.reach })
 }
 
+/// Lines lie where their piece begins, so readers and writers must divide data into the same pieces. `everybody` is empty for
+/// other packets.
+pub(super) fn lines_agree(everybody: &[Lowered], layout: &MessageLayout) -> Result<(), PlanProblem> {
+    let mut written: HashMap<(u32, u64), u64> = HashMap::new();
+    let mut read = Vec::new();
+    let mut pieces = Pieces::default();
+    for lowered in everybody {
+        for step in lowered.blocks.iter().flat_map(|block| &block.steps) {
+            let transfer = match &step.action {
+                StepAction::Move(transfer) | StepAction::Await(transfer) => transfer,
+                // Slices of pipelines begin anywhere.
+                StepAction::Loop { body, .. } if entries_of(body) > 0 => {
+                    return Err(PlanProblem::Lines { rank: lowered.rank, offset: 0 });
+                }
+                _ => continue,
+            };
+            transfer.pieces(layout, &mut pieces)?;
+            for (piece, offsets) in pieces.iter() {
+                for (at, (operand, offset)) in transfer.operands().zip(offsets).enumerate() {
+                    let Some(base) = lowered.bases.get(operand.base as usize) else { continue };
+                    match operand.form {
+                        Form::Raw => {}
+                        Form::Packets if at < transfer.sources.len() => {
+                            read.push((base.rank, *offset, piece.bytes))
+                        }
+                        Form::Packets => drop(written.insert((base.rank, *offset), piece.cover)),
+                    }
+                }
+            }
+        }
+    }
+    let alone = |&&(rank, offset, bytes): &&(u32, u64, u64)| {
+        bytes > 0 && written.get(&(rank, offset)).is_none_or(|cover| *cover < bytes)
+    };
+    read.iter().find(alone).map_or(Ok(()), |&(rank, offset, _)| Err(PlanProblem::Lines { rank, offset }))
+}
+
 /// The pieces of one step of one block: position, bytes, cover, offsets.
 #[derive(Debug)]
 struct Listed {
@@ -126,8 +165,8 @@ impl Reader<'_> {
             for (operand, offset) in transfer.operands().zip(offsets) {
                 // Packets cover whole ones; raw data has what it has.
                 let (scale, bytes) = match operand.form {
-                    warpway_plan::Form::Raw => (1, piece.bytes),
-                    warpway_plan::Form::Packets => (2, piece.cover),
+                    Form::Raw => (1, piece.bytes),
+                    Form::Packets => (2, piece.cover),
                 };
                 let end = offset.checked_add(bytes).and_then(|end| end.checked_mul(scale));
                 let end = end.ok_or(LayoutError::Overflow)?;

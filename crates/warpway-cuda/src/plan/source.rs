@@ -78,6 +78,7 @@ pub(super) fn source(kernel: &PlanKernel, form: KernelForm) -> Result<String, Pl
         packet = match setting.packet {
             Packet::LL8 => "LL8",
             Packet::LL16 => "LL16",
+            Packet::Line => "Line",
         },
         bases = kernel.base_slots().max(1),
         words = kernel.word_slots().max(1),
@@ -134,7 +135,7 @@ impl Writer<'_> {
         let _ = write!(
             self.functions,
             "WARPWAY_DEVICE void path_{number}(const Launch& launch, u32 member, Epoch packets, Epoch raw) {{\n\
-             \x20 const u32 flag = packets.flag();\n\
+             \x20 const auto flag = plan::flag_of<Packet>(packets);\n\
              \x20 bool failed = false;\n\
              {text}\
              \x20 static_cast<void>(launch), static_cast<void>(member), static_cast<void>(raw);\n\
@@ -374,6 +375,9 @@ impl Writer<'_> {
                 let setting = format!("FoldSetting{{{}, {last}}}", self.kernel.n_ranks());
                 let call = match packet_sources | packet_results {
                     0 => format!("plan::fold_raw<{shape}>(at, piece.bytes, {setting});"),
+                    _ if self.kernel.setting().packet == Packet::Line => format!(
+                        "failed |= !plan::fold_lines<{shape}>(at, piece.bytes, piece.cover, flag, {setting}, {site});"
+                    ),
                     _ => format!(
                         "failed |= !plan::fold_packets<{shape}, Packet>(at, piece.bytes, piece.cover, flag, {setting}, {site});"
                     ),

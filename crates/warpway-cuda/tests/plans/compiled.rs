@@ -25,6 +25,20 @@ fn nvrtc() -> Option<Compiler> {
     }
 }
 
+/// Those of packets also with lines.
+#[test]
+fn packets_compile_as_lines() {
+    let Some(compiler) = nvrtc() else { return };
+    for case in cases(2, 4).into_iter().filter(|case| case.algorithm.traits.packets) {
+        let kernel = case.kernel(0, KernelSetting::new(DataType::Bfloat16, Packet::Line).with_threads(512));
+        let program = kernel.program(KernelForm::Fitted).unwrap();
+        let image = compiler.compile(&program, Architecture { major: 9, minor: 0 }).unwrap();
+        let needs = image.kernel(kernel.kernel_name()).unwrap().resources.unwrap();
+        println!("{:?}: {needs:?}", case.algorithm);
+        assert!(needs.spill_store_bytes <= 64, "{:?}: {needs:?}", case.algorithm);
+    }
+}
+
 /// Without spills to speak of.
 #[test]
 fn every_algorithm_of_two_ranks_compiles() {

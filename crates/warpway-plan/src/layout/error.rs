@@ -18,7 +18,7 @@ pub enum LayoutError {
     },
     /// The element or packet size is none.
     #[error(
-        "an element of {element} bytes with packets of {payload} bytes of data: element sizes are powers of two, payloads 4 or 8"
+        "an element of {element} bytes with packets of {payload} bytes of data: element sizes are powers of two, payloads 4, 8, or 64 for lines"
     )]
     Format {
         /// Bytes of an element.

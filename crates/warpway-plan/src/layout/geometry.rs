@@ -70,7 +70,7 @@ impl Geometry {
     /// As [`MessageLayout::new`].
     pub fn layout(&self, request: &LayoutRequest<'_>) -> Result<MessageLayout, LayoutError> {
         let (element, payload) = (request.element_size, request.packet_payload);
-        if !element.is_power_of_two() || element > 1 << 16 || !matches!(payload, 4 | 8) {
+        if !element.is_power_of_two() || element > 1 << 16 || !matches!(payload, 4 | 8 | 64) {
             return Err(LayoutError::Format { element, payload });
         }
         let unit = self.unit(element, payload)?;

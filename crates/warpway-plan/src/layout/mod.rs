@@ -51,7 +51,7 @@ pub struct LayoutRequest<'r> {
     pub sizes: MessageSizes<'r>,
     /// Bytes of one element, a power of two.
     pub element_size: u64,
-    /// Bytes of data in one packet, 8 or 4; matters only for plans with packets.
+    /// Bytes of data in one packet, 8 or 4, or 64 for lines of 128 bytes; matters only for plans with packets.
     pub packet_payload: u64,
 }
 

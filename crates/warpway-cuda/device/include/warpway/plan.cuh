@@ -9,6 +9,7 @@
 #include "warpway/epoch.cuh"
 #include "warpway/fold.cuh"
 #include "warpway/grid.cuh"
+#include "warpway/lines.cuh"
 #include "warpway/packets.cuh"
 #include "warpway/semaphores.cuh"
 
@@ -212,6 +213,13 @@ struct Shape {
   }
 };
 
+/// What the flags of an epoch's packets are.
+template <class Packet>
+WARPWAY_DEVICE auto flag_of(Epoch epoch) {
+  if constexpr (warpway::detail::same<Packet, Line>) return epoch.line_flag();
+  else return epoch.flag();
+}
+
 /// Folds raw data and packets into raw data and packets. `at` are the addresses of the piece in the sources and then in the
 /// destinations.
 template <class S, class Packet>
@@ -340,6 +348,134 @@ WARPWAY_DEVICE void fold_raw(const u64 (&at)[S::sources + S::results], u64 bytes
     WARPWAY_UNROLL
     for (u32 m = 0; m < S::results; ++m) place<Bits>(at[S::sources + m], 0)[e] = result;
   }
+}
+
+// The same with lines. Groups of eight lanes take lines k, k + threads / 8, ...; blocks have a multiple of eight threads. Writer and
+// reader divide the data into the same pieces: line k holds bytes 120 k to 120 k + 119 of its piece, and a piece of `cover` bytes, a
+// multiple of 64, has room for its lines in twice as many bytes.
+
+/// Raw to lines.
+WARPWAY_DEVICE void pack(Line* to, u64 src, u64 bytes, u64 cover, u64 flag) {
+  const u32 thread = thread_in_block(), threads = threads_per_block();
+  copyToLines(to, place<const void>(src, 0), bytes, thread, threads, flag);
+  const LineGroup group = LineGroup::of(thread);
+  for (u64 i = (bytes + line_payload - 1) / line_payload + thread / 8; i * line_payload < cover; i += threads / 8) {
+    write_line(to + i, group, Vec16{0, 0, 0, 0}, flag);
+  }
+}
+template <class Packet>
+WARPWAY_DEVICE void pack(Line* to, u64 src, u64 bytes, u64 cover, u64 flag) {
+  pack(to, src, bytes, cover, flag);
+}
+
+/// Lines to raw.
+template <class Packet>
+WARPWAY_NODISCARD WARPWAY_DEVICE bool unpack(u64 dst, const Line* from, u64 bytes, u64 flag, const Site& site) {
+  return copyFromLines(place<void>(dst, 0), from, bytes, thread_in_block(), threads_per_block(), flag, -1, site) ==
+         Status::Ok;
+}
+
+/// Lines to lines.
+template <u32 M>
+WARPWAY_NODISCARD WARPWAY_DEVICE bool forward(Line* const (&to)[M], const Line* from, u64 bytes, u64 cover, u64 flag,
+                                              const Site& site) {
+  const LineGroup group = LineGroup::of(thread_in_block());
+  for (u64 i = thread_in_block() / 8; i * line_payload < cover; i += threads_per_block() / 8) {
+    Vec16 part{0, 0, 0, 0};
+    if (i * line_payload < bytes && await_line(from + i, group, flag, part, site) != Status::Ok) return false;
+    WARPWAY_UNROLL
+    for (u32 m = 0; m < M; ++m) write_line(to[m] + i, group, part, flag);
+  }
+  return true;
+}
+
+/// Waits for lines and leaves them where they are.
+template <class Packet>
+WARPWAY_NODISCARD WARPWAY_DEVICE bool await_all(const Line* from, u64 bytes, u64 flag, const Site& site) {
+  const LineGroup group = LineGroup::of(thread_in_block());
+  for (u64 i = thread_in_block() / 8; i * line_payload < bytes; i += threads_per_block() / 8) {
+    Vec16 part;
+    if (await_line(from + i, group, flag, part, site) != Status::Ok) return false;
+  }
+  return true;
+}
+
+/// Folds raw data and lines into raw data and lines.
+template <class S>
+WARPWAY_NODISCARD WARPWAY_DEVICE bool fold_lines(const u64 (&at)[S::sources + S::results], u64 bytes, u64 cover, u64 flag,
+                                                 const FoldSetting& setting, const Site& site) {
+  using Values = VectorFold<typename S::Format, S::op>;
+  // Lines of a round: what is under way is worth a load's time, for each source.
+  constexpr u32 depth = S::count_packed() <= 1 ? 2 : 1;
+  const auto scaled = Values::One::factor(true, setting), plain = Values::One::factor(false, setting);
+  const LineGroup group = LineGroup::of(thread_in_block());
+  u64 raw_address = 0;
+  WARPWAY_UNROLL
+  for (u32 n = 0; n < S::sources; ++n) raw_address |= S::packed(n) ? 0 : at[n];
+  WARPWAY_UNROLL
+  for (u32 m = 0; m < S::results; ++m) raw_address |= S::packs(m) ? 0 : at[S::sources + m];
+  const bool aligned = raw_address % 8 == 0;
+  const u64 step = threads_per_block() / 8, count = (bytes + line_payload - 1) / line_payload;
+  for (u64 first = thread_in_block() / 8; first < count; first += depth * step) {
+    Vec16 data[S::sources][depth];
+    WARPWAY_UNROLL
+    for (u32 n = 0; n < S::sources; ++n) {
+      if (S::packed(n)) continue;
+      WARPWAY_UNROLL
+      for (u32 k = 0; k < depth; ++k) {
+        const u64 byte = (first + k * step) * line_payload;
+        data[n][k] = Vec16{0, 0, 0, 0};
+        if (byte < bytes) {
+          data[n][k] = warpway::detail::load_part(place<const u8>(at[n], byte), group.part, bytes - byte, aligned);
+        }
+      }
+    }
+    const Status status = poll_until(
+        Wait{site, Kind::Packet, flag},
+        [&](u64& observed) {
+          bool missing = false;
+          WARPWAY_UNROLL
+          for (u32 n = 0; n < S::sources; ++n) {
+            if (!S::packed(n)) continue;
+            WARPWAY_UNROLL
+            for (u32 k = 0; k < depth; ++k) {
+              // The first one again instead of one beyond: no branch keeps the loads apart.
+              const u64 i = first + k * step;
+              const auto* line = place<const Line>(at[n], sizeof(Line) * (i < count ? i : first));
+              const Vec16 seen = load_volatile(&line->parts[group.part]);
+              const u64 found = u64{seen.w} << 32 | seen.z;
+              if (group.part == 7 && found != flag) missing = true, observed = found;
+              data[n][k] = seen;
+            }
+          }
+          return !group.any(missing);
+        },
+        {}, group);
+    if (status != Status::Ok) return false;
+    WARPWAY_UNROLL
+    for (u32 k = 0; k < depth; ++k) {
+      const u64 i = first + k * step, byte = i * line_payload;
+      if (i >= count) break;
+      Values values;
+      values.enter(data[0][k], S::input(0) ? scaled : plain);
+      WARPWAY_UNROLL
+      for (u32 n = 1; n < S::sources; ++n) values.join(data[n][k], S::input(n) ? scaled : plain);
+      const Vec16 result = values.leave(setting);
+      WARPWAY_UNROLL
+      for (u32 m = 0; m < S::results; ++m) {
+        const u64 to = at[S::sources + m];
+        if (S::packs(m)) write_line(place<Line>(to, sizeof(Line) * i), group, result, flag);
+        else warpway::detail::store_part(place<u8>(to, byte), group.part, bytes - byte, aligned, result);
+      }
+    }
+  }
+  for (u64 i = count + thread_in_block() / 8; i * line_payload < cover; i += step) {
+    WARPWAY_UNROLL
+    for (u32 m = 0; m < S::results; ++m) {
+      if (S::packs(m)) write_line(place<Line>(at[S::sources + m], sizeof(Line) * i), group, Vec16{0, 0, 0, 0}, flag);
+    }
+  }
+  return true;
 }
 
 }  // namespace plan
