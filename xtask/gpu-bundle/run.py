@@ -23,7 +23,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Of `all`, in this order; `smoke` is a part of the first.
-WHOLE = ["device", "ranks", "ports", "examples", "torch", "bench", "sanitize"]
+WHOLE = ["device", "ranks", "ports", "plans", "examples", "torch", "bench", "sanitize"]
 # Characters of output that a result keeps: the end of it.
 KEPT = 6000
 # What a test needs to end and be counted, of the whole's limit.

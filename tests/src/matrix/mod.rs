@@ -6,7 +6,8 @@
 //! | `case.rs` | one call: what is called, and on what |
 //! | `number.rs` | numbers whose folds are exact in any order, and their codes |
 //! | `shape.rs` | what lies where before and after the call |
-//! | `play.rs` | one rank's part: fresh buffers between canaries, the call, the comparison |
+//! | `window.rs` | buffers between canaries, before and after a call |
+//! | `play.rs` | one rank's part: the call, the comparison |
 //! | `space.rs` | all cases, and a sample in which every pair of values occurs |
 //! | `sequence.rs` | long random sequences on one communicator |
 
@@ -16,12 +17,14 @@ mod play;
 mod sequence;
 mod shape;
 mod space;
+mod window;
 
 pub use case::{Case, Memory};
 pub use number::layout;
 pub use play::{Verdict, play_all, repeat};
 pub use sequence::{Counted, sequence};
 pub use space::{Ranks, SIZES, Setting, product, sample, settings};
+pub use window::{Place, Window, Windows};
 
 /// Numbers without pattern, the same on all ranks.
 pub fn mix(seed: u64, at: u64) -> u64 {

@@ -4,15 +4,9 @@ use warpway::collectives::Function;
 use warpway::{Buffer, BufferView, Call, Communicator, Counts, Result};
 
 use super::case::Case;
-use super::mix;
-use super::shape::{Parts, Shape, numbers};
+use super::shape::{Parts, Shape};
+use super::window::{Window, Windows};
 use crate::report::Line;
-
-/// Bytes around every buffer that nobody may touch.
-const MARGIN: usize = 160;
-const CANARY: u8 = 0xc7;
-/// What an output holds before the call.
-const STALE: u8 = 0x5a;
 
 /// How cases went on one rank.
 #[derive(Debug, Default, Clone)]
@@ -104,24 +98,6 @@ pub(super) struct Stage {
     slices: [Vec<u8>; 2],
 }
 
-/// One buffer: what it holds before the call and is to hold after it, margins included.
-struct Window {
-    before: Vec<u8>,
-    after: Vec<u8>,
-    /// Of the buffer.
-    start: usize,
-    bytes: usize,
-}
-
-impl Window {
-    fn new(bytes: u64, start: usize, content: impl FnOnce(&mut [u8])) -> Self {
-        let bytes = bytes as usize;
-        let mut before = vec![CANARY; start + bytes + MARGIN];
-        content(&mut before[start..start + bytes]);
-        Self { after: before.clone(), before, start, bytes }
-    }
-}
-
 impl Stage {
     pub(super) fn new(least: u64) -> Self {
         Self { least, registered: Default::default(), slices: Default::default() }
@@ -129,25 +105,9 @@ impl Stage {
 
     /// What is wrong, if anything is.
     pub(super) fn play(&mut self, comm: &Communicator, case: &Case) -> Result<Option<String>> {
-        let (rank, n, size) = (comm.rank(), comm.n_ranks(), case.data_type.bytes());
-        let (shape, numbers) = (Shape::new(case, rank, n), numbers(case, n));
-        let input = shape.input_bytes(&numbers, rank);
-        // Unequal places on the ranks, at elements' alignment only.
-        let place = |salt: u64| MARGIN + (mix(case.seed ^ salt, u64::from(rank)) % 24 * size) as usize;
-        let mut windows = Vec::new();
-        if case.in_place {
-            let mut whole = Window::new(shape.whole * size, place(11), |bytes| {
-                bytes.fill(STALE);
-                bytes[(shape.input_at * size) as usize..][..input.len()].copy_from_slice(&input);
-            });
-            shape.write_result(case, &numbers, &mut whole.after[whole.start..][..whole.bytes]);
-            windows.push(whole);
-        } else {
-            windows.push(Window::new(shape.input * size, place(12), |bytes| bytes.copy_from_slice(&input)));
-            let mut output = Window::new(shape.output * size, place(13), |bytes| bytes.fill(STALE));
-            shape.write_result(case, &numbers, &mut output.after[output.start..][..output.bytes]);
-            windows.push(output);
-        }
+        let (rank, n) = (comm.rank(), comm.n_ranks());
+        let shape = Shape::new(case, rank, n);
+        let windows = Windows::of(case, &shape, rank, n).all;
         match case.memory.is_registered(rank, case.seed) {
             true => self.on_registered(comm, case, &shape.parts, &windows),
             false => self.on_slices(comm, case, &shape.parts, &windows),
@@ -240,32 +200,5 @@ fn call(
 }
 
 fn difference(case: &Case, at: usize, window: &Window, found: &[u8]) -> Option<String> {
-    let wrong = found.iter().zip(&window.after).position(|(found, expected)| found != expected)?;
-    let name = if case.in_place { "buffer" } else { ["input", "output"][at] };
-    let place = wrong as i64 - window.start as i64;
-    Some(format!(
-        "byte {place} of the {name} of {} bytes is {:#04x}, not {:#04x} (before: {:#04x})",
-        window.bytes, found[wrong], window.after[wrong], window.before[wrong]
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_byte_that_is_wrong_is_found_wherever_it_is() {
-        let case = Case::new(Function::AllReduce, 3, 1);
-        let window = Window::new(12, MARGIN + 4, |bytes| bytes.fill(STALE));
-        assert_eq!(difference(&case, 0, &window, &window.after), None);
-        // Before the buffer, its first and last byte, behind it, and at the ends of the margins.
-        for (at, place) in
-            [(MARGIN + 3, -1), (MARGIN + 4, 0), (MARGIN + 15, 11), (MARGIN + 16, 12), (0, -164)]
-        {
-            let mut found = window.after.clone();
-            found[at] ^= 1;
-            let text = difference(&case, 1, &window, &found).unwrap();
-            assert!(text.starts_with(&format!("byte {place} of the output of 12 bytes")), "{text}");
-        }
-    }
+    window.difference(if case.in_place { "buffer" } else { ["input", "output"][at] }, found)
 }

@@ -60,7 +60,7 @@ pub(super) struct Shape {
     /// In place: the buffer, and where the input lies in it.
     pub(super) whole: u64,
     pub(super) input_at: u64,
-    output_at: u64,
+    pub(super) output_at: u64,
     segments: Vec<Segment>,
     /// Of functions with counts by rank; those to send and those to receive of all_to_all_v.
     pub(super) parts: Vec<Parts>,

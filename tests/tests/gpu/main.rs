@@ -9,6 +9,7 @@
 //! | `figures_….rs` | measurements that no benchmark of the command makes | 1 |
 //! | `ranks_….rs` | communicators | 2 |
 //! | `ports_….rs` | port channels | 2 |
+//! | `plans_….rs` | plans of the catalogue | 2 |
 //!
 //! The first word of a module decides in which suite its tests run, and how many at once.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -24,6 +25,7 @@ mod device_packets;
 mod device_semaphores;
 mod figures_conversions;
 mod pair_channel;
+mod plans_collectives;
 mod plans_figures;
 mod ports_channels;
 mod ports_failures;
