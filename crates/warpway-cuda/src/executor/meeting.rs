@@ -47,12 +47,15 @@ pub(super) struct Meeting {
     keeper: Keeper,
 }
 
+pub(super) fn program() -> Program {
+    Program::new("meeting.cu", TEXT).device_headers().kernel(KERNEL)
+}
+
 impl Loaded {
     /// # Errors
     /// `gpu.compile`, `gpu.driver`.
     pub(super) fn new(gpu: &Gpu) -> Result<Self> {
-        let program = Program::new("meeting.cu", TEXT).device_headers().kernel(KERNEL);
-        let kernel = gpu.load(&program)?.kernel(KERNEL)?;
+        let kernel = gpu.load(&program())?.kernel(KERNEL)?;
         kernel.check_words(2)?;
         Ok(Self(kernel))
     }

@@ -29,6 +29,8 @@ mod plan;
 mod plans;
 mod ready;
 mod setting;
+#[cfg(test)]
+mod tests;
 
 pub use plan::GpuPlan;
 pub use plans::GpuPlans;

@@ -83,12 +83,20 @@ impl GpuPlans {
         })();
         let what = (name, "to compile it or to allocate what it needs");
         let (kernels, objects, begun, meeting) = all_well(communicator, what, local, deadline)?;
-        let local = (|| {
+        let local: Result<_> = (|| {
             let topology = Topology::new(plan.plan());
             let channels = Channels::connect(&shared.connections, gpu, &topology, deadline)?;
             let connect = |loaded: meeting::Loaded| loaded.connect(&shared.connections, gpu, deadline);
             Ok((channels, begun.exchange(communicator, deadline)?, meeting.map(connect).transpose()?))
         })();
+        if let Err(error) = &local {
+            // The others wait for what this rank has not sent.
+            communicator.health().fail_local(
+                "plan",
+                error.culprit().or(Some(communicator.rank())),
+                error.clone(),
+            );
+        }
         let what = (name, "to connect to its peers");
         let (channels, scratch, meeting) = all_well(communicator, what, local, deadline)?;
         kept.areas.keep(&scratch, &checked);

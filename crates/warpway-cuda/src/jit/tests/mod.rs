@@ -72,9 +72,9 @@ fn compiler(identity: &'static str, store: Option<Store>) -> (Compiler, Arc<Atom
 
 /// Makes images of the driver in host memory: each exported kernel with parameters of so many bytes, which does
 /// nothing.
-struct FakeDriverImages(fn(&str) -> Vec<u64>);
+struct FakeDriverImages<F>(F);
 
-impl Backend for FakeDriverImages {
+impl<F: Fn(&Program, &str) -> Vec<u64> + Send + Sync> Backend for FakeDriverImages<F> {
     fn identity(&self) -> &str {
         "images of the fake driver"
     }
@@ -91,7 +91,7 @@ impl Backend for FakeDriverImages {
         let symbol = |kernel: &String| kernel.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
         let symbols: Vec<String> = program.kernels().iter().map(symbol).collect();
         let line = |symbol: &String| {
-            let sizes: Vec<String> = (self.0)(symbol).iter().map(u64::to_string).collect();
+            let sizes: Vec<String> = (self.0)(program, symbol).iter().map(u64::to_string).collect();
             format!("function {symbol} parameters={} registers=32 threads=1024 shared=0\n", sizes.join(","))
         };
         let code = format!("fake module\n{}\0", symbols.iter().map(line).collect::<String>()).into_bytes();
@@ -107,8 +107,16 @@ impl Backend for FakeDriverImages {
 
 /// A compiler for the fake driver; `parameter_bytes` is asked by symbol.
 pub(crate) fn for_fake_driver(parameter_bytes: fn(&str) -> Vec<u64>) -> Compiler {
-    let open =
-        move || -> Result<Arc<dyn Backend>, Unavailable> { Ok(Arc::new(FakeDriverImages(parameter_bytes))) };
+    of_programs(move |_, symbol| parameter_bytes(symbol))
+}
+
+/// The same, where `parameter_bytes` is told the program, too.
+pub(crate) fn of_programs(
+    parameter_bytes: impl Fn(&Program, &str) -> Vec<u64> + Clone + Send + Sync + 'static,
+) -> Compiler {
+    let open = move || -> Result<Arc<dyn Backend>, Unavailable> {
+        Ok(Arc::new(FakeDriverImages(parameter_bytes.clone())))
+    };
     Compiler::with(Box::new(open), None)
 }
 

@@ -1,0 +1,151 @@
+//! Launches: what they hand over, what they refuse, what they cost.
+
+use super::*;
+use crate::engine::tests::patience;
+
+/// Words of the last launch's parameter.
+fn words(launch: &fake_cuda::Launch) -> Vec<u64> {
+    launch.arguments.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+#[test]
+fn a_launch_hands_over_its_own_buffers() {
+    let rig = Rig::new(2);
+    let prepared = rig.prepare(&one_shot(2), |_| setting(DataType::Float32, 4096, 4096));
+    rig.fake.launches();
+    let places = rig.ranks(|rank, gpu| {
+        let buffers = Buffers::new(gpu, 4096, 4096);
+        let plan = &prepared[rank as usize];
+        buffers.launch(plan, 4096, 4096).unwrap();
+        gpu.synchronize(&buffers.stream, patience()).unwrap();
+        (
+            buffers.input.address(),
+            buffers.output.address(),
+            plan.prepared().scratch.epoch(warpway_plan::Form::Packets),
+        )
+    });
+    let launches = rig.fake.launches();
+    assert_eq!(launches.len(), 2);
+    for (rank, (input, output, epoch)) in places.into_iter().enumerate() {
+        let launch = launches.iter().find(|launch| launch.device as usize == rank).unwrap();
+        let checked = &prepared[rank].prepared().checked;
+        assert_eq!((launch.grid[0], launch.block[0]), (checked.kernel.blocks(), checked.kernel.threads()));
+        let words = words(launch);
+        assert_eq!(words.len(), checked.words());
+        assert_eq!((words[0], words[1], words[2]), (rig.gpus[rank].control().address(), epoch, 0));
+        let at = |address: u64| words.iter().filter(|word| **word == address).count();
+        assert_eq!((at(input), at(output)), (1, 1), "{words:x?}");
+    }
+    drop(prepared);
+    rig.end();
+}
+
+#[test]
+fn what_a_plan_does_not_take_is_refused_and_not_launched() {
+    let rig = Rig::new(2);
+    let apart = rig.prepare(&one_shot(2), |_| setting(DataType::Float32, 4096, 4096));
+    let gathers = proven(Function::AllGather, "packets", |task| task.in_place(), 2);
+    let in_place = rig.prepare(&gathers, |_| setting(DataType::Float32, 1024, 2048));
+    let gpu = &rig.gpus[0];
+    let buffers = Buffers::new(gpu, 1 << 16, 1 << 16);
+    let (a, b) = (buffers.input.address(), buffers.output.address());
+    rig.fake.launches();
+    let refused = |plan: &GpuPlan, input: (u64, u64), output: (u64, u64), expected: &str| {
+        let range = |(address, bytes)| DeviceRange { address, bytes };
+        let launch = GpuLaunch { input: range(input), output: range(output), stream: &buffers.stream };
+        // SAFETY: kernels do nothing here.
+        let error = unsafe { plan.launch(&launch) }.unwrap_err();
+        assert_eq!(error.id(), "plan.launch");
+        assert!(error.to_string().contains(expected), "{error}");
+    };
+    let plan = &apart[0];
+    refused(plan, (a + 2, 64), (b, 64), "no multiple of the 4 bytes of an element");
+    refused(plan, (a, 64), (b + 1, 64), "the output begins at");
+    refused(plan, (0, 64), (b, 64), "the input begins at 0x0");
+    refused(plan, (a, 63), (b, 63), "63 bytes");
+    refused(plan, (a, 64), (a + 60, 64), "input and output overlap");
+    refused(plan, (a, 64), (a, 64), "does not work in place");
+    refused(plan, (a, 8192), (b, 8192), "scratch chunks of 8192 bytes and has been set up with 4096");
+    let plan = &in_place[0];
+    refused(plan, (a, 64), (b, 128), "byte 0 of the input must be byte 0 of the output");
+    refused(plan, (a + 64, 64), (a, 128), "byte 0 of the input must be byte 0 of the output");
+    assert_eq!(rig.fake.launches().len(), 0);
+    drop((apart, in_place, buffers));
+    rig.end();
+}
+
+/// Sizes whose pieces are a list are worked out once, and graphs keep them.
+#[test]
+fn a_launch_like_an_earlier_one_allocates_and_copies_nothing() {
+    let rig = Rig::new(2);
+    let prepared = rig.prepare(&one_shot(2), |_| setting(DataType::Float32, 1 << 16, 1 << 16));
+    let gpu = &rig.gpus[0];
+    let buffers = Buffers::new(gpu, 1 << 16, 1 << 16);
+    for bytes in [4096, 1204] {
+        for _ in 0..3 {
+            buffers.launch(&prepared[0], bytes, bytes).unwrap();
+            gpu.synchronize(&buffers.stream, patience()).unwrap();
+        }
+        rig.fake.calls();
+        buffers.launch(&prepared[0], bytes, bytes).unwrap();
+        let calls = rig.fake.calls();
+        eprintln!("{calls:?}");
+        let unwanted = ["cuMem", "cuEventCreate", "cuOccupancy", "cuModule", "cuFunc"];
+        let found: Vec<_> =
+            calls.iter().filter(|call| unwanted.iter().any(|name| call.starts_with(name))).collect();
+        assert!(found.is_empty(), "{calls:?}");
+        gpu.synchronize(&buffers.stream, patience()).unwrap();
+    }
+    drop((prepared, buffers));
+    rig.end();
+}
+
+#[test]
+fn graphs_keep_what_they_launch_when_the_plan_is_gone() {
+    let rig = Rig::new(2);
+    let prepared = rig.prepare(&one_shot(2), |_| setting(DataType::Float32, 1 << 16, 1 << 16));
+    let gpu = &rig.gpus[0];
+    let buffers = Buffers::new(gpu, 1 << 16, 1 << 16);
+    // One with a list, in front of which ranks meet; one with rows.
+    let graph = gpu
+        .capture(&buffers.stream, || {
+            buffers.launch(&prepared[0], 1204, 1204)?;
+            buffers.launch(&prepared[0], 4096, 4096)
+        })
+        .unwrap();
+    rig.fake.launches();
+    drop(prepared);
+    for _ in 0..3 {
+        graph.launch(&buffers.stream).unwrap();
+    }
+    gpu.synchronize(&buffers.stream, patience()).unwrap();
+    let launches = rig.fake.launches();
+    let plans: Vec<_> = launches.iter().filter(|launch| launch.function == "warpway_plan").collect();
+    assert_eq!(plans.len(), 6);
+    assert_eq!(words(plans[0]), words(plans[4]));
+    assert_ne!(words(plans[0]), words(plans[1]));
+    drop((graph, buffers));
+    rig.end();
+}
+
+/// Many sizes: the oldest is forgotten while its launches may still be under way, and worked out anew.
+#[test]
+fn sizes_beyond_those_that_are_kept_are_forgotten() {
+    let rig = Rig::new(2);
+    let prepared = rig.prepare(&one_shot(2), |_| setting(DataType::Int32, 1 << 12, 1 << 12));
+    let gpu = &rig.gpus[0];
+    let buffers = Buffers::new(gpu, 1 << 12, 1 << 12);
+    rig.fake.launches();
+    for count in (1..=100).cycle().take(300) {
+        buffers.launch(&prepared[0], 4 * count, 4 * count).unwrap();
+    }
+    gpu.synchronize(&buffers.stream, patience()).unwrap();
+    let launches = rig.fake.launches();
+    let plans: Vec<Vec<u64>> = launches.iter().filter(|l| l.function == "warpway_plan").map(words).collect();
+    assert_eq!(plans.len(), 300);
+    // But for the place of the list, a size is always the same.
+    let rows = |words: &Vec<u64>| [&words[..6], &words[7..]].concat();
+    assert!((0..100).all(|at| rows(&plans[at]) == rows(&plans[at + 200])));
+    drop((prepared, buffers));
+    rig.end();
+}
