@@ -30,6 +30,8 @@ pub(super) struct Checked {
     proven: Option<Sizes>,
     /// Words of the rows of any message.
     row_words: usize,
+    /// Words that a list of pieces has room for.
+    pub(super) list_words: usize,
     /// Chunks are divided among blocks or in slices.
     divides_chunks: bool,
 }
@@ -74,6 +76,7 @@ impl Checked {
         })?;
         let scratch_chunk = layout.scratch_chunk_bytes();
         let row_words = kernel.rows(&layout).map_err(|why| refused(why.to_string()))?.words.len();
+        let list_words = list_words(&geometry, &kernel, setting).map_err(refused)?;
         let areas = (0..n_ranks).map(|rank| layout.area(rank));
         let areas = [areas.clone().map(|area| area.raw).collect(), areas.map(|area| area.packets).collect()];
         // An epoch is advanced by kernels that use it: all of them, or the ranks would come apart.
@@ -106,6 +109,7 @@ impl Checked {
             scratch_chunk,
             proven: report.sizes.clone(),
             row_words,
+            list_words,
             divides_chunks,
         };
         Ok((identity, checked))
@@ -185,6 +189,23 @@ fn layout(
         packet_payload: setting.kernel.packet.payload(),
     };
     geometry.layout(&request).map_err(|why| why.to_string())
+}
+
+/// Room for the list of most messages: the largest, and one that does not divide evenly, have most pieces. A power of two, so that
+/// the memory of one list serves that of another plan.
+fn list_words(geometry: &Geometry, kernel: &PlanKernel, setting: GpuPlanSetting) -> Result<usize, String> {
+    let element = setting.kernel.data_type.bytes();
+    let mut most = 1;
+    let MessageBytes { input, output } = setting.largest;
+    let less = |bytes: u64| bytes.saturating_sub(element);
+    for message in [setting.largest, MessageBytes { input: less(input), output: less(output) }] {
+        // One less on either side may be no message.
+        if let Ok(layout) = layout(geometry, kernel.rank(), setting, message) {
+            let rows = kernel.listed_rows(&layout).map_err(|why| why.to_string())?;
+            most = rows.listed.map_or(0, |list| list.len()).max(most);
+        }
+    }
+    Ok(most.next_power_of_two())
 }
 
 /// Raw, packets: whether the kernels of all ranks touch scratch of that form.

@@ -15,6 +15,7 @@ use super::check::Checked;
 use super::kernels::Kernels;
 use super::meeting::{self, Meeting};
 use super::plan::{GpuPlan, Prepared};
+use super::ready;
 use super::setting::GpuPlanSetting;
 use crate::context::lock;
 use crate::gpu::Gpu;
@@ -75,6 +76,7 @@ impl GpuPlans {
         let local = (|| {
             let kernels = Kernels::load(gpu, &checked)?;
             let objects = Objects::new(gpu, plan.plan(), &checked.kernel)?;
+            ready::reserve(gpu, &checked)?;
             let meeting = match kept.meeting {
                 None if checked.has_areas() => Some(meeting::Loaded::new(gpu)?),
                 _ => None,

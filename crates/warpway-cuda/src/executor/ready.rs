@@ -9,6 +9,7 @@ use warpway_plan::{Alias, BufferKind, Form};
 use super::check::Checked;
 use super::plan::Prepared;
 use super::setting::MessageBytes;
+use crate::capture::RelaxedCapture;
 use crate::gpu::{DeviceArray, Gpu, Keeper};
 use crate::module::Kernel;
 use crate::plan::LaunchPlaces;
@@ -71,8 +72,17 @@ impl Sizes {
     }
 }
 
+/// Room for lists of pieces, taken while no kernel runs that the driver might wait for.
+pub(super) fn reserve(gpu: &Gpu, checked: &Checked) -> Result<()> {
+    const BYTES: u64 = 1 << 20;
+    let bytes = 8 * checked.list_words as u64;
+    gpu.reserve_arrays(bytes, (BYTES / bytes).clamp(4, KEPT as u64) as usize)
+}
+
 impl Ready {
     fn new(prepared: &Prepared, gpu: &Gpu, message: MessageBytes) -> Result<Self> {
+        // Where others capture: what is done here is no part of it.
+        let _relaxed = RelaxedCapture::begin(gpu.context())?;
         let checked = &prepared.checked;
         let usage = |why| prepared.usage(why);
         let layout = checked.layout(message).map_err(usage)?;
@@ -89,10 +99,10 @@ impl Ready {
         }
         let rows = checked.kernel.rows(&layout).map_err(|why| usage(why.to_string()))?;
         let listed = match &rows.listed {
-            // Lengths as powers of two, so that the memory of one serves the next.
+            // Of a length for which there is room (`reserve`), as a rule.
             Some(list) => {
                 let mut list = list.clone();
-                list.resize(list.len().next_power_of_two(), 0);
+                list.resize(list.len().next_power_of_two().max(checked.list_words), 0);
                 Some(gpu.array(&list)?)
             }
             None => None,

@@ -64,6 +64,23 @@ impl Arena {
         Ok(place)
     }
 
+    /// Sees to it that so many more places of these bytes can be taken without the driver.
+    pub(super) fn reserve(&self, bytes: u64, count: usize) -> Result<()> {
+        let bytes = bytes.next_multiple_of(LINE).max(LINE);
+        let mut taken = Vec::new();
+        let enough = loop {
+            if taken.len() == count {
+                break Ok(());
+            }
+            match self.take(bytes) {
+                Ok(address) => taken.push(address),
+                Err(error) => break Err(error),
+            }
+        };
+        lock(&self.0.state).free.entry(bytes).or_default().extend(taken);
+        enough
+    }
+
     fn take(&self, bytes: u64) -> Result<u64> {
         let mut state = lock(&self.0.state);
         if let Some(address) = state.free.get_mut(&bytes).and_then(Vec::pop) {

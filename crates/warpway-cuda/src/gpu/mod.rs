@@ -276,6 +276,11 @@ impl Gpu {
         DeviceArray::new(&self.0.arena, content)
     }
 
+    /// Sees to it that so many more arrays of these bytes can be made while kernels run that the driver might wait for.
+    pub(crate) fn reserve_arrays(&self, bytes: u64, count: usize) -> Result<()> {
+        self.0.arena.reserve(bytes, count)
+    }
+
     /// The communicator that the GPU works for.
     pub(crate) fn communicator(&self) -> &Communicator {
         &self.0.communicator

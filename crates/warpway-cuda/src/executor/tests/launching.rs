@@ -78,10 +78,11 @@ fn what_a_plan_does_not_take_is_refused_and_not_launched() {
 #[test]
 fn a_launch_like_an_earlier_one_allocates_and_copies_nothing() {
     let rig = Rig::new(2);
-    let prepared = rig.prepare(&one_shot(2), |_| setting(DataType::Float32, 1 << 16, 1 << 16));
+    let prepared = rig.prepare(&eager(2), |_| setting(DataType::Float32, 1 << 16, 1 << 16));
     let gpu = &rig.gpus[0];
     let buffers = Buffers::new(gpu, 1 << 16, 1 << 16);
-    for bytes in [4096, 1204] {
+    // Of one element not every block has a share: its pieces are a list.
+    for bytes in [4096, 1204, 4] {
         for _ in 0..3 {
             buffers.launch(&prepared[0], bytes, bytes).unwrap();
             gpu.synchronize(&buffers.stream, patience()).unwrap();
@@ -89,13 +90,22 @@ fn a_launch_like_an_earlier_one_allocates_and_copies_nothing() {
         rig.fake.calls();
         buffers.launch(&prepared[0], bytes, bytes).unwrap();
         let calls = rig.fake.calls();
-        eprintln!("{calls:?}");
         let unwanted = ["cuMem", "cuEventCreate", "cuOccupancy", "cuModule", "cuFunc"];
         let found: Vec<_> =
             calls.iter().filter(|call| unwanted.iter().any(|name| call.starts_with(name))).collect();
         assert!(found.is_empty(), "{calls:?}");
         gpu.synchronize(&buffers.stream, patience()).unwrap();
     }
+    // A new size, with a list: its memory is there.
+    rig.fake.calls();
+    buffers.launch(&prepared[0], 8, 8).unwrap();
+    let calls = rig.fake.calls();
+    assert!(calls.iter().any(|call| call.starts_with("cuMemcpyHtoDAsync")), "{calls:?}");
+    assert!(
+        !calls.iter().any(|call| call.starts_with("cuMemAlloc") || call.starts_with("cuMemCreate")),
+        "{calls:?}"
+    );
+    gpu.synchronize(&buffers.stream, patience()).unwrap();
     drop((prepared, buffers));
     rig.end();
 }
@@ -103,13 +113,13 @@ fn a_launch_like_an_earlier_one_allocates_and_copies_nothing() {
 #[test]
 fn graphs_keep_what_they_launch_when_the_plan_is_gone() {
     let rig = Rig::new(2);
-    let prepared = rig.prepare(&one_shot(2), |_| setting(DataType::Float32, 1 << 16, 1 << 16));
+    let prepared = rig.prepare(&eager(2), |_| setting(DataType::Float32, 1 << 16, 1 << 16));
     let gpu = &rig.gpus[0];
     let buffers = Buffers::new(gpu, 1 << 16, 1 << 16);
-    // One with a list, in front of which ranks meet; one with rows.
+    // One with a list, one with rows.
     let graph = gpu
         .capture(&buffers.stream, || {
-            buffers.launch(&prepared[0], 1204, 1204)?;
+            buffers.launch(&prepared[0], 4, 4)?;
             buffers.launch(&prepared[0], 4096, 4096)
         })
         .unwrap();
@@ -124,6 +134,7 @@ fn graphs_keep_what_they_launch_when_the_plan_is_gone() {
     assert_eq!(plans.len(), 6);
     assert_eq!(words(plans[0]), words(plans[4]));
     assert_ne!(words(plans[0]), words(plans[1]));
+    assert!(words(plans[0])[6] != 0 && words(plans[1])[6] == 0, "one has a list");
     drop((graph, buffers));
     rig.end();
 }
@@ -132,7 +143,7 @@ fn graphs_keep_what_they_launch_when_the_plan_is_gone() {
 #[test]
 fn sizes_beyond_those_that_are_kept_are_forgotten() {
     let rig = Rig::new(2);
-    let prepared = rig.prepare(&one_shot(2), |_| setting(DataType::Int32, 1 << 12, 1 << 12));
+    let prepared = rig.prepare(&eager(2), |_| setting(DataType::Int32, 1 << 12, 1 << 12));
     let gpu = &rig.gpus[0];
     let buffers = Buffers::new(gpu, 1 << 12, 1 << 12);
     rig.fake.launches();
