@@ -8,7 +8,7 @@ use warpway::cuda::plan::{KernelSetting, Packet};
 use warpway::cuda::{DeviceRange, GpuLaunch, GpuPlan, GpuPlanSetting, MessageBytes};
 use warpway::plan::verify::VerifiedPlan;
 use warpway::plan::{BufferKind, ChannelEntry, Plan};
-use warpway::{Communicator, DataType, Gpu, GpuBuffer, ReduceOp, Result, Stream};
+use warpway::{Communicator, DataType, Gpu, GpuBuffer, LaunchShape, Program, ReduceOp, Result, Stream};
 use warpway_tests::matrix::{Case, Windows, mix};
 
 use crate::ranks_channels::soon;
@@ -338,6 +338,62 @@ fn bits(comm: &Communicator) -> Result<()> {
     comm.barrier()
 }
 
+/// What a launch costs the host: of a plan, of an empty kernel that takes turns, and of one that the driver is just given.
+fn cost(comm: &Communicator) -> Result<()> {
+    const LAUNCHES: u32 = 200;
+    let (me, n, gpu) = (comm.rank(), comm.n_ranks(), comm.gpu()?);
+    let stream = gpu.stream()?;
+    let empty =
+        gpu.load(&Program::new("empty.cu", "extern \"C\" __global__ void empty() {}").kernel("empty"))?;
+    let (empty, shape) = (empty.kernel("empty")?, LaunchShape::new(1, 32));
+    let (input, output) = (gpu.alloc::<u8>(1024)?, gpu.alloc::<u8>(1024)?);
+    let proven = proven(&[Function::AllReduce], n, (1, ReduceOp::Sum), &[false]);
+    let count = 256;
+    let plans: Vec<GpuPlan> = proven
+        .iter()
+        .map(|proven| proven.prepare(comm, (DataType::Float32, Packet::LL16), count))
+        .collect::<Result<_>>()?;
+    let launch = GpuLaunch {
+        input: DeviceRange::of(&input, 0, 4 * count),
+        output: DeviceRange::of(&output, 0, 4 * count),
+        stream: &stream,
+    };
+    let time = |launch: &dyn Fn() -> Result<()>| -> Result<(f64, f64)> {
+        let each = |begin: Instant| begin.elapsed().as_secs_f64() * 1e6 / f64::from(LAUNCHES);
+        let mut best = (f64::MAX, f64::MAX);
+        for _ in 0..10 {
+            comm.barrier()?;
+            let begin = Instant::now();
+            for _ in 0..LAUNCHES {
+                launch()?;
+            }
+            let host = each(begin);
+            gpu.synchronize(&stream, soon())?;
+            best = (best.0.min(host), best.1.min(each(begin)));
+        }
+        Ok(best)
+    };
+    // SAFETY: without parameters.
+    let plain = time(&|| Ok(unsafe { empty.launch(&stream, shape, &()) }?))?;
+    // SAFETY: as above.
+    let in_turn = time(&|| unsafe { gpu.launch(&empty, shape, (), &stream) })?;
+    let mut all = Vec::new();
+    for (proven, plan) in proven.iter().zip(&plans) {
+        // SAFETY: the buffers live until the stream has been waited for.
+        all.push((proven.algorithm.name, time(&|| unsafe { plan.launch(&launch) })?));
+    }
+    if me == 0 {
+        for (name, (host, whole)) in
+            [("empty kernel", plain), ("empty kernel in turn", in_turn)].into_iter().chain(all)
+        {
+            println!(
+                "{{\"launch\": \"{name}\", \"ranks\": {n}, \"host_us\": {host:.3}, \"us\": {whole:.3}}}"
+            );
+        }
+    }
+    comm.barrier()
+}
+
 fn all_reduce(comm: &Communicator) -> Result<()> {
     matrix(comm, &[Function::AllReduce])
 }
@@ -374,8 +430,8 @@ macro_rules! of_ranks {
 }
 
 of_ranks! {
-    two_threads: 2 threads [all_reduce, all_gather, reduce_scatter, all_to_all, rooted, sequence, bits];
-    two_processes: 2 processes [all_reduce, all_gather, reduce_scatter, all_to_all, rooted, sequence];
+    two_threads: 2 threads [all_reduce, all_gather, reduce_scatter, all_to_all, rooted, sequence, bits, cost];
+    two_processes: 2 processes [all_reduce, all_gather, reduce_scatter, all_to_all, rooted, sequence, cost];
     three_threads: 3 threads [all_reduce, all_gather, reduce_scatter, all_to_all, rooted, sequence, bits];
     four_threads: 4 threads [all_reduce, all_gather, reduce_scatter, all_to_all, rooted, sequence, bits];
     four_processes: 4 processes [all_reduce, sequence, bits];

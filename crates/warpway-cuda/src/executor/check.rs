@@ -24,7 +24,9 @@ pub(super) struct Checked {
     pub(super) shares: ShareableAreas,
     /// Bytes of one half, by rank: of raw scratch, of packets.
     pub(super) areas: [Vec<u64>; 2],
-    /// Of the largest message.
+    /// Some area is used.
+    pub(super) has_areas: bool,
+    /// Of the largest message; 0 without scratch.
     pub(super) scratch_chunk: u64,
     /// Sizes for which it is proven.
     proven: Option<Sizes>,
@@ -74,11 +76,14 @@ impl Checked {
         let layout = layout(&geometry, rank, setting, largest).map_err(|why| {
             refused(format!("for its largest message, {} and {} bytes: {why}", largest.input, largest.output))
         })?;
-        let scratch_chunk = layout.scratch_chunk_bytes();
         let row_words = kernel.rows(&layout).map_err(|why| refused(why.to_string()))?.words.len();
         let list_words = list_words(&geometry, &kernel, setting).map_err(refused)?;
         let areas = (0..n_ranks).map(|rank| layout.area(rank));
-        let areas = [areas.clone().map(|area| area.raw).collect(), areas.map(|area| area.packets).collect()];
+        let areas: [Vec<u64>; 2] =
+            [areas.clone().map(|area| area.raw).collect(), areas.map(|area| area.packets).collect()];
+        let has_areas = areas.iter().flatten().any(|bytes| *bytes > 0);
+        // Without scratch any message will do, and ranks need not have the same in mind.
+        let scratch_chunk = if has_areas { layout.scratch_chunk_bytes() } else { 0 };
         // An epoch is advanced by kernels that use it: all of them, or the ranks would come apart.
         let everywhere = everywhere(plan, n_ranks).map_err(refused)?;
         let shareable = report.shareable_areas;
@@ -106,6 +111,7 @@ impl Checked {
             kernel,
             shares,
             areas,
+            has_areas,
             scratch_chunk,
             proven: report.sizes.clone(),
             row_words,
@@ -157,7 +163,7 @@ impl Checked {
     pub(super) fn meets(&self, layout: &MessageLayout) -> bool {
         let used = self.areas.each_ref().map(|parts| parts.iter().any(|bytes| *bytes > 0));
         let own = (used[0] && !self.shares.raw) || (used[1] && !self.shares.packets);
-        self.has_areas() && (own || self.is_silent(layout))
+        self.has_areas && (own || self.is_silent(layout))
     }
 
     /// With this message the plan does not tell ranks what they must know before they write to scratch.
@@ -168,11 +174,6 @@ impl Checked {
         let ragged = layout.block_bytes().is_some();
         let gaps = ragged && (self.divides_chunks || layout.has_empty_chunks());
         nothing || (gaps && self.geometry.uses_packets())
-    }
-
-    /// Some area is used.
-    pub(super) fn has_areas(&self) -> bool {
-        self.areas.iter().flatten().any(|bytes| *bytes > 0)
     }
 }
 

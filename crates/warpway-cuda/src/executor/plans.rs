@@ -78,7 +78,7 @@ impl GpuPlans {
             let objects = Objects::new(gpu, plan.plan(), &checked.kernel)?;
             ready::reserve(gpu, &checked)?;
             let meeting = match kept.meeting {
-                None if checked.has_areas() => Some(meeting::Loaded::new(gpu)?),
+                None if checked.has_areas => Some(meeting::Loaded::new(gpu)?),
                 _ => None,
             };
             Ok((kernels, objects, kept.areas.begin(gpu, &checked)?, meeting))

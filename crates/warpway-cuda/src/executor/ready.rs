@@ -90,7 +90,7 @@ impl Ready {
             return Err(usage(format!("its proof does not hold for chunks of {bytes} bytes")));
         }
         let (chunk, most) = (layout.scratch_chunk_bytes(), checked.scratch_chunk);
-        if chunk > most && checked.has_areas() {
+        if chunk > most && checked.has_areas {
             let MessageBytes { input, output } = checked.setting.largest;
             return Err(usage(format!(
                 "it needs scratch chunks of {chunk} bytes and has been set up with {most}, for messages of {input} and {output} \

@@ -51,3 +51,34 @@ fn a_rank_that_does_not_come_is_named() {
     drop(plans);
     rig.end();
 }
+
+/// A launch that fails leaves nothing behind, and the next one is like any other.
+#[test]
+fn failures_of_a_launch_are_named_and_the_next_one_works() {
+    let rig = Rig::new(2);
+    let prepared = rig.prepare(&eager(2), |_| setting(DataType::Float32, 4096, 4096));
+    let (gpu, plan) = (&rig.gpus[0], &prepared[0]);
+    let buffers = Buffers::new(gpu, 4096, 4096);
+    buffers.launch(plan, 4096, 4096).unwrap();
+    gpu.synchronize(&buffers.stream, crate::engine::tests::patience()).unwrap();
+    rig.fake.launches();
+    // The second size has a list, which is copied before the launch.
+    let cases = [
+        ("cuStreamIsCapturing", 4096),
+        ("cuLaunchKernel", 4096),
+        ("cuMemcpyHtoDAsync", 4),
+        ("cuLaunchKernel", 4),
+    ];
+    for (function, bytes) in cases {
+        rig.fake.fail(function, 1, 2);
+        let error = buffers.launch(plan, bytes, bytes).unwrap_err();
+        assert!(error.to_string().contains(function), "{error}");
+        assert_eq!((error.id(), rig.fake.launches().len()), ("gpu.driver", 0), "{function}");
+        rig.fake.forget_failures();
+        buffers.launch(plan, bytes, bytes).unwrap();
+        gpu.synchronize(&buffers.stream, crate::engine::tests::patience()).unwrap();
+        assert_eq!(rig.fake.launches().len(), 1, "{function}");
+    }
+    drop((prepared, buffers));
+    rig.end();
+}
