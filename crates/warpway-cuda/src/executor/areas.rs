@@ -17,9 +17,10 @@ use warpway_plan::Form;
 use super::TAG;
 use super::check::Checked;
 use crate::gpu::{DeviceArray, Gpu, GpuBuffer, Keeper};
+use crate::plan::Packet;
 
-/// Packets are aligned to their size; areas to cache lines.
-const ALIGNMENT: u64 = 64;
+/// Packets are aligned to their size; areas to the longest, lines.
+const ALIGNMENT: u64 = 128;
 
 /// One area, as a plan uses it. Cheap to clone but for a small list.
 #[derive(Debug, Clone)]
@@ -39,9 +40,16 @@ struct Part {
     memory: Option<RegisteredMemory>,
 }
 
-/// The areas that the plans of a communicator share: raw, packets; of each with one half, with two.
+/// The areas that the plans of a communicator share: for raw data, for packets, for lines; of each with one half, with two.
+///
+/// Lines have data where other packets have flags, which could be taken for flags.
 #[derive(Debug, Default)]
-pub(super) struct Areas([[Option<Area>; 2]; 2]);
+pub(super) struct Areas([[Option<Area>; 2]; 3]);
+
+/// Positions in [`Areas`] of what is raw and of what the packets of a plan are.
+fn kinds(checked: &Checked) -> [usize; 2] {
+    [0, if checked.setting.kernel.packet == Packet::Line { 2 } else { 1 }]
+}
 
 /// The areas of one plan.
 #[derive(Debug, Clone, Default)]
@@ -71,12 +79,13 @@ impl Areas {
     /// `gpu.driver` if memory is exhausted, `mem.bounds` beyond 64 bits.
     pub(super) fn begin(&self, gpu: &Gpu, checked: &Checked) -> Result<Begun> {
         let double = usize::from(checked.geometry.double_scratch());
-        let begin = |kind: usize, shared: bool| {
-            let needs = &checked.areas[kind];
+        let kinds = kinds(checked);
+        let begin = |form: usize, shared: bool| {
+            let needs = &checked.areas[form];
             if needs.iter().all(|bytes| *bytes == 0) {
                 return Ok(None);
             }
-            let known = if shared { self.0[kind][double].as_ref() } else { None };
+            let known = if shared { self.0[kinds[form]][double].as_ref() } else { None };
             Grown::new(gpu, known, (double != 0, needs)).map(Some)
         };
         Ok(Begun([begin(0, checked.shares.raw)?, begin(1, checked.shares.packets)?]))
@@ -85,11 +94,8 @@ impl Areas {
     /// The plan is set up on all ranks: later ones find its areas.
     pub(super) fn keep(&mut self, scratch: &Scratch, checked: &Checked) {
         let double = usize::from(checked.geometry.double_scratch());
-        for (kind, (area, shared)) in
-            [(&scratch.raw, checked.shares.raw), (&scratch.packets, checked.shares.packets)]
-                .into_iter()
-                .enumerate()
-        {
+        let of_forms = [(&scratch.raw, checked.shares.raw), (&scratch.packets, checked.shares.packets)];
+        for (kind, (area, shared)) in kinds(checked).into_iter().zip(of_forms) {
             if let (Some(area), true) = (area, shared) {
                 self.0[kind][double] = Some(area.clone());
             }

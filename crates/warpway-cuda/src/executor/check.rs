@@ -77,7 +77,7 @@ impl Checked {
             refused(format!("for its largest message, {} and {} bytes: {why}", largest.input, largest.output))
         })?;
         let row_words = kernel.rows(&layout).map_err(|why| refused(why.to_string()))?.words.len();
-        let list_words = list_words(&geometry, &kernel, setting).map_err(refused)?;
+        let list_words = list_words(&geometry, &kernel, setting);
         let areas = (0..n_ranks).map(|rank| layout.area(rank));
         let areas: [Vec<u64>; 2] =
             [areas.clone().map(|area| area.raw).collect(), areas.map(|area| area.packets).collect()];
@@ -194,19 +194,18 @@ fn layout(
 
 /// Room for the list of most messages: the largest, and one that does not divide evenly, have most pieces. A power of two, so that
 /// the memory of one list serves that of another plan.
-fn list_words(geometry: &Geometry, kernel: &PlanKernel, setting: GpuPlanSetting) -> Result<usize, String> {
+fn list_words(geometry: &Geometry, kernel: &PlanKernel, setting: GpuPlanSetting) -> usize {
     let element = setting.kernel.data_type.bytes();
     let mut most = 1;
     let MessageBytes { input, output } = setting.largest;
     let less = |bytes: u64| bytes.saturating_sub(element);
     for message in [setting.largest, MessageBytes { input: less(input), output: less(output) }] {
         // One less on either side may be no message.
-        if let Ok(layout) = layout(geometry, kernel.rank(), setting, message) {
-            let rows = kernel.listed_rows(&layout).map_err(|why| why.to_string())?;
-            most = rows.listed.map_or(0, |list| list.len()).max(most);
-        }
+        let layout = layout(geometry, kernel.rank(), setting, message).ok();
+        let list = layout.and_then(|layout| kernel.listed_rows(&layout).ok()?.listed);
+        most = list.map_or(0, |list| list.len()).max(most);
     }
-    Ok(most.next_power_of_two())
+    most.next_power_of_two()
 }
 
 /// Raw, packets: whether the kernels of all ranks touch scratch of that form.

@@ -147,7 +147,19 @@ fn all_plans_in_shared_areas_have_one_epoch_and_grow_without_moving() {
         assert_eq!(epoch, 0, "kernels count, not the host");
     }
     assert_ne!(counter(&small[0]), counter(&small[1]));
-    drop((small, same, large, later));
+    // Data of lines could be taken for flags of other packets.
+    let kernel = KernelSetting::new(DataType::Bfloat16, Packet::Line);
+    let lines = rig.prepare(&one_shot(2), |rank| GpuPlanSetting { kernel, ..of(1024)(rank) });
+    let short = rig.prepare(&one_shot(2), |rank| GpuPlanSetting {
+        kernel: KernelSetting::new(DataType::Bfloat16, Packet::LL8),
+        ..of(1000)(rank)
+    });
+    for rank in 0..2 {
+        assert_ne!(counter(&lines[rank]), counter(&small[rank]));
+        assert_ne!(part(&lines[rank]).0, part(&large[rank]).0);
+        assert_eq!(part(&short[rank]), part(&large[rank]));
+    }
+    drop((small, same, large, later, lines, short));
     rig.end();
 }
 
