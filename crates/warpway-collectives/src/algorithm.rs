@@ -5,7 +5,7 @@ use std::fmt;
 use warpway_plan::verify::{Options, VerifiedPlan};
 use warpway_plan::{BuildError, Plan};
 
-use crate::task::{Function, Task};
+use crate::task::{Function, MOST_BLOCKS, Task};
 
 /// One algorithm for one function.
 pub struct Algorithm {
@@ -43,6 +43,11 @@ impl Algorithm {
         let refused = |why: String| Refused { function: self.function, algorithm: self.name, why };
         if self.function != task.function {
             return Err(refused(format!("the task is {}", task.function)));
+        }
+        if !(1..=MOST_BLOCKS).contains(&task.n_blocks) || !(1..=MOST_BLOCKS).contains(&task.packet_blocks) {
+            let (blocks, packets) = (task.n_blocks, task.packet_blocks);
+            let packets = if packets == 1 { String::new() } else { format!(", {packets} for packets") };
+            return Err(refused(format!("{blocks} blocks{packets}: a rank has 1 to {MOST_BLOCKS}")));
         }
         (self.fits)(task).map_err(|why| refused(why.into()))?;
         let plan = (self.build)(task).map_err(|error| refused(error.to_string()))?;

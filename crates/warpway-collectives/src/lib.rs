@@ -40,6 +40,6 @@ pub use select::{
     BadOverride, BadRegistration, Candidate, Choice, Explanation, NoChoice, Override, Reason, Registered,
     Registration, Request, Selector, Taken, Verdict,
 };
-pub use task::{Function, Task};
+pub use task::{Function, MOST_BLOCKS, Task};
 pub use tune::{BadTable, Library, Machine, Origin, Row, Sizes, Table, Timing};
 pub use world::World;

@@ -82,6 +82,9 @@ impl std::fmt::Display for Function {
     }
 }
 
+/// Thread blocks of a rank at most. More than any device runs at once for one collective, and few enough for a plan to be proven.
+pub const MOST_BLOCKS: u32 = 1024;
+
 /// What a plan is built for. All ranks give the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Task {
@@ -95,7 +98,7 @@ pub struct Task {
     pub reduce_op: ReduceOp,
     /// Input and output are one memory, by the convention of the function.
     pub in_place: bool,
-    /// Thread blocks per rank, at least 1. Algorithms may use fewer.
+    /// Thread blocks per rank, 1 to [`MOST_BLOCKS`]. Algorithms may use fewer.
     pub n_blocks: u32,
     /// Thread blocks that share packets, at least 1. One is right for threads of a host, where packets are few; on a GPU
     /// several keep a link busy.

@@ -307,3 +307,47 @@ fn a_rank_may_leave_after_any_collective() {
         }
     }
 }
+
+/// Also where a wait is for packets of several ranks, which names none of them: long before the deadline.
+#[test]
+fn a_rank_that_has_left_is_named_by_those_who_wait_for_several() {
+    for (n, function, algorithm) in [
+        (3, Function::AllReduce, "one_shot_packets"),
+        (4, Function::AllReduce, "one_shot_packets"),
+        (3, Function::AllGather, "packets"),
+        (4, Function::Gather, "packets"),
+    ] {
+        let patience = Duration::from_secs(60);
+        let ends = in_process_with(&on_hosts_within(&vec![0; n], patience), |comm| {
+            let (input, output) = (comm.alloc::<u8>(4)?, comm.alloc::<u8>(4 * n as u64)?);
+            let got = if function == Function::AllReduce { 1 } else { n as u64 };
+            let call = || {
+                let views = (input.view_of(0, 4), output.view_of(0, 4 * got));
+                let call = Call::new(function, views.0, views.1, DataType::Int32).with_algorithm(algorithm);
+                comm.collective(&call)
+            };
+            call()?;
+            if comm.rank() as usize == n - 1 {
+                return Ok(None);
+            }
+            Ok(call().err().map(|error| (error.id(), error.culprit().or(error.peer()))))
+        });
+        let ends = ends.unwrap();
+        assert_eq!(ends[0], Some(("peer.left", Some(n as u32 - 1))), "{function} of {n} ranks");
+    }
+}
+
+/// Threads of one rank that make the same calls set each plan up once.
+#[test]
+fn threads_of_a_rank_may_make_the_same_call_first() {
+    for turn in 0..20 {
+        let played = in_process_with(&on_hosts(&[0, 0]), |comm| {
+            std::thread::scope(|scope| {
+                let call = || comm.all_reduce(&mut vec![1i32; 777], ReduceOp::Sum);
+                let threads: Vec<_> = (0..3).map(|_| scope.spawn(call)).collect();
+                threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+            })
+        });
+        played.unwrap_or_else(|error| panic!("turn {turn}: {error}"));
+    }
+}

@@ -115,6 +115,10 @@ fn wrong_buffers_are_refused_and_nothing_is_launched() {
         refused(comm.collective(&call), "collective.counts", "no counts");
         let call = Call::new(Function::AllGatherV, a[..].into(), b[..].into(), warpway::DataType::Int32);
         refused(comm.collective(&call), "collective.counts", "none were given");
+        for blocks in [0, 1025, 20_000, u32::MAX] {
+            let call = Call::all_reduce(&mut b, sum).with_blocks(blocks);
+            refused(comm.collective(&call), "collective.algorithm", "a rank has 1 to 1024");
+        }
         let x = comm.alloc::<i32>(10)?;
         refused(comm.all_reduce_into(x.part(0, 5), x.part(4, 5), sum), "plan.launch", "overlap");
         refused(comm.all_reduce(x.part(6, 5), sum), "mem.bounds", "outside the memory");

@@ -1,7 +1,7 @@
 //! Every method, in and out of place, on slices and on registered memory, sizes from nothing on.
 
 use warpway::collectives::catalogue;
-use warpway::{Buffer, Communicator, Counts, Function, ReduceOp, Result};
+use warpway::{Buffer, Call, Communicator, Counts, DataType, Function, ReduceOp, Result};
 
 use crate::oracle::{input, ranks, sums, value};
 
@@ -246,6 +246,31 @@ fn all_gather_v() {
             expected[places[rank as usize] as usize..][..part.len()].copy_from_slice(&part);
         }
         assert_eq!(output, expected);
+        Ok(())
+    });
+}
+
+/// A part of no elements lies nowhere: its displacement does not count, in place as elsewhere.
+#[test]
+fn empty_parts_may_lie_beyond_the_buffer() {
+    ranks(2, |comm| {
+        for places in [[0, 3], [0, 500], [0, u64::MAX / 16]] {
+            let counts = [3, 0];
+            for function in [Function::AllGatherV, Function::ReduceScatterV] {
+                let mut data = [1i32, 2, 3];
+                let call = Call::new_in_place(function, (&mut data[..]).into(), DataType::Int32);
+                comm.collective(&call.with_op(ReduceOp::Sum).with_counts(Counts::at(&counts, &places)))?;
+                let expected = match (function, comm.rank()) {
+                    (Function::ReduceScatterV, 0) => [2, 4, 6],
+                    _ => [1, 2, 3],
+                };
+                assert_eq!(data, expected, "{function} with parts at {places:?}");
+            }
+            let mut output = [CANARY; 3];
+            let own: &[i32] = if comm.rank() == 0 { &[7, 8, 9] } else { &[] };
+            comm.all_gather_v(own, &mut output, Counts::at(&counts, &places))?;
+            assert_eq!(output, [7, 8, 9]);
+        }
         Ok(())
     });
 }

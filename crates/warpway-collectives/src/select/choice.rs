@@ -110,6 +110,14 @@ pub enum NoChoice {
         /// The reason.
         why: String,
     },
+    /// More blocks than a rank may have, or none.
+    #[error("{function} with {blocks} blocks: a rank has 1 to {}", crate::MOST_BLOCKS)]
+    Blocks {
+        /// What was to be computed.
+        function: Function,
+        /// As many as the caller wants.
+        blocks: u32,
+    },
     /// None fits.
     #[error("no algorithm for {function} fits: {}", reasons(why))]
     Nothing {

@@ -9,7 +9,7 @@ use super::registered::Registered;
 use super::request::Request;
 use super::rules::{Rule, SHARED_FROM};
 use crate::catalogue;
-use crate::task::Task;
+use crate::task::{MOST_BLOCKS, Task};
 use crate::tune::{Row, Table, Timing};
 
 /// See the module's page.
@@ -69,6 +69,9 @@ impl Selector {
     /// # Errors
     /// A name that does not exist, an algorithm of the caller's choice that does not fit, none that fits.
     pub fn choose(&self, request: &Request<'_>) -> Result<Choice, NoChoice> {
+        if let Some(blocks) = request.blocks.filter(|blocks| !(1..=MOST_BLOCKS).contains(blocks)) {
+            return Err(NoChoice::Blocks { function: request.task.function, blocks });
+        }
         let proposals = self.proposals(request)?;
         let mut covering = proposals.iter().filter(|proposal| proposal.covers(request.bytes));
         let mut passed_over = Vec::new();

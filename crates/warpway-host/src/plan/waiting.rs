@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use warpway_core::execution::ExecutionError;
+use warpway_core::health::Health;
 use warpway_core::wait::{EventCount, GaveUp, WaitError, WaitSite, Waiter};
 use warpway_core::{Deadline, Error, Result, Timeout};
 
@@ -151,6 +152,13 @@ impl Launched<'_> {
             .find(|peer| matches!(self.control.peer(*peer, self.sequence), Peer::Behind(_)))
     }
 
+    /// A peer that has left without this launch. Whoever leaves right after a launch has told of it before.
+    fn deserter(&self, health: &Health) -> Option<u32> {
+        let departed: Vec<u32> =
+            self.peers.iter().copied().filter(|peer| health.has_departed(*peer)).collect();
+        departed.into_iter().find(|peer| matches!(self.control.peer(*peer, self.sequence), Peer::Behind(_)))
+    }
+
     /// What a wait that gave up was really about: a difference, or a rank that has not come. The one that was waited for may
     /// itself wait for another one, as far as it has told.
     fn explain(&self, mut error: WaitError) -> Error {
@@ -228,6 +236,7 @@ impl Waiting<'_> {
     ) -> Result<T> {
         let mut tests = 0u32;
         let mut looked: Option<Instant> = None;
+        let mut began: Option<Instant> = None;
         let mut heard = 0;
         let site = site();
         let mut told = false;
@@ -244,9 +253,23 @@ impl Waiting<'_> {
             heard = count;
             if tests > awake || tests.is_multiple_of(CLOCK) {
                 let now = Instant::now();
+                began.get_or_insert(now);
                 if now.duration_since(*looked.get_or_insert(now)) >= LATE {
                     looked = Some(now);
                     look = true;
+                    // A wait for one peer looks itself whether that has left.
+                    let gone = || self.launched.deserter(&self.waiter.health);
+                    if let (None, Some(peer)) = (site.peer, site.peer.is_none().then(gone).flatten()) {
+                        // What it sent before it left is here by now.
+                        let observed = match poll() {
+                            Ok(value) => return Ok(Ok(value)),
+                            Err(observed) => observed,
+                        };
+                        let (rank, site) = (self.launched.rank, WaitSite { peer: Some(peer), ..site });
+                        let elapsed = now.duration_since(*began.get_or_insert(now));
+                        let reason = GaveUp::PeerLeft;
+                        return Ok(Err(WaitError { rank, site, observed, elapsed, reason }.into()));
+                    }
                     let mut tell = || {
                         self.launched.tell_all()?;
                         if site.peer.is_some() && !std::mem::replace(&mut told, true) {

@@ -299,7 +299,7 @@ impl<'a> Call<'a> {
         Self { algorithm: Some(name), ..self }
     }
 
-    /// With so many blocks per rank. All ranks say the same.
+    /// With so many blocks per rank, 1 to [`MOST_BLOCKS`](warpway_collectives::MOST_BLOCKS). All ranks say the same.
     pub fn with_blocks(self, blocks: u32) -> Self {
         Self { blocks: Some(blocks), ..self }
     }

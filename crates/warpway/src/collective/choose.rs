@@ -35,6 +35,8 @@ pub(crate) struct Collectives {
     kept: KeptPlans,
     /// What has been set up: calls with different types and sizes may share a plan.
     prepared: Mutex<Vec<(Origin, PreparedPlan)>>,
+    /// Held while a plan is set up: of threads that make the same call one sets it up, as on the other ranks.
+    setting_up: Mutex<()>,
 }
 
 /// Where a plan comes from.
@@ -138,7 +140,8 @@ impl Collectives {
         let (selector, settings) = Settings::read(comm.config(), cores)?;
         let compared = OnceLock::new();
         let (selector, kept, prepared) = (Mutex::new(selector), KeptPlans::default(), Mutex::default());
-        Ok(Self { place, world, room, settings, compared, selector, kept, prepared })
+        let setting_up = Mutex::default();
+        Ok(Self { place, world, room, settings, compared, selector, kept, prepared, setting_up })
     }
 
     /// Carries a call out.
@@ -224,9 +227,13 @@ impl Collectives {
 
     /// The plan, set up now or earlier.
     fn prepare(&self, comm: &Communicator, call: &Call<'_>, origin: Origin) -> Result<PreparedPlan> {
-        let found =
-            lock(&self.prepared).iter().find(|(other, _)| *other == origin).map(|(_, plan)| plan.clone());
-        if let Some(plan) = found {
+        let known =
+            || lock(&self.prepared).iter().find(|(other, _)| *other == origin).map(|(_, plan)| plan.clone());
+        if let Some(plan) = known() {
+            return Ok(plan);
+        }
+        let _turn = lock(&self.setting_up);
+        if let Some(plan) = known() {
             return Ok(plan);
         }
         self.compare(comm)?;

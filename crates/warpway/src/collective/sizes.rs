@@ -117,7 +117,8 @@ pub(super) fn in_place<'a>(call: &Call<'a>, place: Place, data: BufferView<'a>) 
             let all = Parts::of(call, place, "counts", counts)?;
             all.check(call, place, "buffer", data)?;
             let (offset, bytes) = all.part(place.rank);
-            let own = data.part(offset, bytes);
+            // A part of no elements lies nowhere, whatever its displacement.
+            let own = if bytes == 0 { data.part(0, 0) } else { data.part(offset, bytes) };
             if call.function == Function::AllGatherV { (own, data) } else { (data, own) }
         }
         _ => (data, data),
