@@ -86,8 +86,7 @@ fn shape(block: &LoweredBlock, step: &Step) -> Result<Shape, PlanProblem> {
         StepAction::Flush { .. } | StepAction::Put { .. } => return Err(refused("port channels")),
         StepAction::Acquire { semaphores } => Shape::Acquire(semaphores.len()),
         StepAction::Release { semaphores } => Shape::Release(semaphores.len()),
-        StepAction::Move(transfer) if step.name.starts_with('g') && step.name != "get" => {
-            let _ = transfer;
+        StepAction::Move(_) if matches!(step.name, "glre" | "glres" | "gstore" | "gstorepkt") => {
             return Err(refused("multicast"));
         }
         StepAction::Move(transfer) => Shape::Move(moved(transfer, false)),

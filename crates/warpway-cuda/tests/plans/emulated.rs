@@ -57,6 +57,7 @@ struct Rank {
 struct Shared(*const Rank);
 // SAFETY: threads reach what it points to by addresses in the words of launches, as kernels would.
 unsafe impl Send for Shared {}
+// SAFETY: as above.
 unsafe impl Sync for Shared {}
 
 fn value(launch: u64, rank: u64, at: u64) -> i32 {
@@ -224,7 +225,8 @@ fn play(case: &Case, kernels: &[PlanKernel], form: KernelForm, runs: &[Run], cou
                     KernelForm::Fitted => kernel.rows(layout).unwrap(),
                     KernelForm::Listed => kernel.listed_rows(layout).unwrap(),
                 };
-                for launch in 0..LAUNCHES as usize {
+                for launch in 0..LAUNCHES {
+                    let launch = launch as usize;
                     let bases = kernel.bases().iter().map(|base| match (base.buffer, base.form) {
                         (BufferKind::Input, _) => (places[base.rank as usize][launch][0], 0),
                         (BufferKind::Output, _) => (places[base.rank as usize][launch][1], 0),
