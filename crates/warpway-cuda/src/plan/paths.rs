@@ -21,8 +21,8 @@ pub(super) struct Path<'l> {
 enum Shape {
     BlockBarrier,
     Barrier,
-    Signal { port: bool, relaxed: bool, channels: usize },
-    Wait { port: bool, relaxed: bool, channels: usize },
+    Signal { relaxed: bool, channels: usize },
+    Wait { relaxed: bool, channels: usize },
     Acquire(usize),
     Release(usize),
     Move(Moved),
@@ -70,18 +70,17 @@ fn shape(block: &LoweredBlock, step: &Step) -> Result<Shape, PlanProblem> {
         name: step.name,
         what,
     };
-    let port = |via: Via| via == Via::Port;
     Ok(match &step.action {
         StepAction::BlockBarrier => Shape::BlockBarrier,
         StepAction::Barrier { .. } => Shape::Barrier,
-        StepAction::Signal { via, .. } | StepAction::Wait { via, .. } if port(*via) => {
+        StepAction::Signal { via, .. } | StepAction::Wait { via, .. } if *via == Via::Port => {
             return Err(refused("port channels"));
         }
-        StepAction::Signal { via, relaxed, channels } => {
-            Shape::Signal { port: port(*via), relaxed: *relaxed, channels: channels.len() }
+        StepAction::Signal { relaxed, channels, .. } => {
+            Shape::Signal { relaxed: *relaxed, channels: channels.len() }
         }
-        StepAction::Wait { via, relaxed, channels } => {
-            Shape::Wait { port: port(*via), relaxed: *relaxed, channels: channels.len() }
+        StepAction::Wait { relaxed, channels, .. } => {
+            Shape::Wait { relaxed: *relaxed, channels: channels.len() }
         }
         StepAction::Flush { .. } | StepAction::Put { .. } => return Err(refused("port channels")),
         StepAction::Acquire { semaphores } => Shape::Acquire(semaphores.len()),

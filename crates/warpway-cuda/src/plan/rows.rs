@@ -269,3 +269,63 @@ fn list(blocks: &[Vec<Listed>]) -> Vec<u64> {
     steps().for_each(|step| words.extend(&step.pieces));
     words
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks that share `units` of 16 bytes, as groups do: the first ones have one unit more.
+    fn shares(blocks: u64, units: u64, tail: u64, scales: &[u64]) -> Vec<Vec<Listed>> {
+        let share = |member: u64| units / blocks + u64::from(member < units % blocks);
+        (0..blocks)
+            .map(|member| {
+                let start: u64 = (0..member).map(share).sum();
+                let last = member + 1 == blocks;
+                let cover = 16 * share(member) + if last { tail.next_multiple_of(8) } else { 0 };
+                let bytes = 16 * share(member) + if last { tail } else { 0 };
+                let offsets = (0..).zip(scales).map(|(n, scale)| 1000 * n + 16 * start * scale);
+                vec![Listed {
+                    width: scales.len(),
+                    pieces: [0, bytes, cover].into_iter().chain(offsets).collect(),
+                }]
+            })
+            .collect()
+    }
+
+    /// Whatever is left over, and for operands that move at another pace.
+    #[test]
+    fn shares_of_a_group_fit_a_row() {
+        for blocks in 1..=9 {
+            for units in blocks..blocks + 20 {
+                for tail in [0, 3, 8] {
+                    let all = shares(blocks, units, tail, &[1, 1, 0, 3]);
+                    let row =
+                        fit(&all, 0, 4).unwrap_or_else(|| panic!("{units} units on {blocks}, {tail} more"));
+                    for (member, block) in (0..).zip(&all) {
+                        let (bytes, cover, offsets) = evaluate(&row, member, blocks);
+                        let found = block[0].single().unwrap();
+                        assert_eq!(
+                            (bytes, cover, &offsets[..]),
+                            found,
+                            "{units} units on {blocks}, {tail} more"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn anything_else_is_listed() {
+        let mut all = shares(5, 20, 0, &[1, 1]);
+        all[2][0].pieces[3] += 16;
+        assert_eq!(fit(&all, 0, 2), None, "a place out of the row");
+        let mut all = shares(5, 20, 0, &[1, 1]);
+        all[1][0].pieces[1] -= 1;
+        assert_eq!(fit(&all, 0, 2), None, "bytes out of the row");
+        let mut all = shares(5, 20, 0, &[1, 1]);
+        let again = all[3][0].pieces.clone();
+        all[3][0].pieces.extend(again);
+        assert_eq!(fit(&all, 0, 2), None, "two pieces");
+    }
+}
