@@ -1,5 +1,7 @@
 //! Launches: what they hand over, what they refuse, what they cost.
 
+use warpway_plan::BufferKind;
+
 use super::*;
 use crate::engine::tests::patience;
 
@@ -33,8 +35,45 @@ fn a_launch_hands_over_its_own_buffers() {
         let words = words(launch);
         assert_eq!(words.len(), checked.words());
         assert_eq!((words[0], words[1], words[2]), (rig.gpus[rank].control().address(), epoch, 0));
-        let at = |address: u64| words.iter().filter(|word| **word == address).count();
-        assert_eq!((at(input), at(output)), (1, 1), "{words:x?}");
+        let bases = checked.kernel.bases();
+        for (at, base) in bases.iter().enumerate() {
+            let scratch = || prepared[rank].prepared().scratch.place(base.rank, base.form).unwrap();
+            let expected = match base.buffer {
+                BufferKind::Input => (input, 0),
+                BufferKind::Output => (output, 0),
+                BufferKind::Scratch => (scratch().0, scratch().1),
+            };
+            assert_eq!((words[7 + at], words[7 + bases.len() + at]), expected, "{base:?}");
+            // Both halves are in use, each as long as the message needs.
+            assert!(base.buffer != BufferKind::Scratch || expected.1 >= 2 * 4096);
+        }
+        assert!(bases.len() >= 4, "own buffers, own scratch and the peer's");
+    }
+    drop(prepared);
+    rig.end();
+}
+
+/// Of one element some block has no share, so that nobody waits for its packets: ranks meet before they use the scratch again.
+#[test]
+fn ranks_meet_in_front_of_a_launch_that_tells_them_nothing() {
+    let rig = Rig::new(3);
+    let prepared = rig.prepare(&one_shot(3), |_| setting(DataType::Float32, 4096, 4096));
+    for (bytes, expected) in [(4096, &["warpway_plan"][..]), (4, &["warpway_meeting", "warpway_plan"])] {
+        rig.fake.launches();
+        let gpu = &rig.gpus[1];
+        let buffers = Buffers::new(gpu, 4096, 4096);
+        buffers.launch(&prepared[1], bytes, bytes).unwrap();
+        let graph = gpu.capture(&buffers.stream, || buffers.launch(&prepared[1], bytes, bytes)).unwrap();
+        graph.launch(&buffers.stream).unwrap();
+        gpu.synchronize(&buffers.stream, patience()).unwrap();
+        let launches = rig.fake.launches();
+        let names: Vec<&str> = launches.iter().map(|launch| launch.function.as_str()).collect();
+        assert_eq!(names, expected.repeat(2), "{bytes} bytes, eager and from a graph");
+        if launches.len() == 4 {
+            let meeting = words(&launches[0]);
+            assert_eq!((meeting[1], launches[0].grid[0]), (2, 1), "both other ranks");
+            assert_eq!(words(&launches[2]), meeting);
+        }
     }
     drop(prepared);
     rig.end();

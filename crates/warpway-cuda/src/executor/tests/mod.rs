@@ -113,7 +113,7 @@ fn setting(data_type: DataType, input: u64, output: u64) -> GpuPlanSetting {
 }
 
 fn proven(function: Function, algorithm: &str, task: impl FnOnce(Task) -> Task, n: u32) -> VerifiedPlan {
-    let task = task(Task::new(function, World::one_host(n)).with_blocks(4));
+    let task = task(Task::new(function, World::one_host(n)).with_blocks(4).with_packet_blocks(4));
     find(function, algorithm).unwrap().prove(&task).unwrap()
 }
 

@@ -17,7 +17,8 @@ fn the_catalogue_is_set_up_and_launched() {
         let (mut set_up, mut refused, mut met) = (0, 0, 0);
         for algorithm in catalogue().filter(|algorithm| !algorithm.function.is_sized()) {
             for in_place in [false, true] {
-                let mut task = Task::new(algorithm.function, World::one_host(n)).with_blocks(4);
+                let mut task =
+                    Task::new(algorithm.function, World::one_host(n)).with_blocks(4).with_packet_blocks(4);
                 task.in_place = in_place;
                 let Ok(plan) = algorithm.prove(&task) else { continue };
                 let sizes = |rank: u32, count: u64| {
