@@ -21,7 +21,7 @@ const COUNTS: [u64; 7] = [1, 3, 29, 1000, 4097, 65_536, MEBIBYTE];
 /// Stands for as many elements as make 1 MiB, and three.
 const MEBIBYTE: u64 = u64::MAX;
 
-/// Types with operators, all of which some plan of each algorithm meets.
+/// Types with operators and packets.
 const FORMATS: [(DataType, ReduceOp, Packet); 5] = [
     (DataType::Bfloat16, ReduceOp::Sum, Packet::LL16),
     (DataType::Float32, ReduceOp::Avg, Packet::LL8),
@@ -148,7 +148,7 @@ fn without_lines(error: &Error) -> bool {
     error.to_string().contains("use LL16 packets")
 }
 
-/// Every plan with every format where there are few ranks, else one after the other.
+/// Every plan with two of the formats, or one where there are many ranks: each format meets every kind of plan.
 fn matrix(comm: &Communicator, functions: &[Function]) -> Result<()> {
     let (me, n) = (comm.rank(), comm.n_ranks());
     let mut stage = Stage::new(comm)?;
@@ -159,7 +159,9 @@ fn matrix(comm: &Communicator, functions: &[Function]) -> Result<()> {
         let blocks = [1, 4][number % 2];
         let proven = proven(functions, n, (blocks, op), &[false, true]);
         for (at, proven) in proven.iter().enumerate() {
-            if n > 2 && at % FORMATS.len() != number {
+            // Each takes its time to compile.
+            let turn = (at + number) % FORMATS.len();
+            if turn != 0 && (n > 2 || turn != 2) {
                 continue;
             }
             let before = Instant::now();
