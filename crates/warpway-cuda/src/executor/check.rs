@@ -10,7 +10,7 @@ use warpway_plan::{
 
 use super::agreement::Identity;
 use super::setting::{GpuPlanSetting, MessageBytes};
-use crate::plan::{LaunchPlaces, PlanKernel, PlanRows};
+use crate::plan::PlanKernel;
 
 /// What is known of a plan before anything is set up.
 #[derive(Debug)]
@@ -30,8 +30,6 @@ pub(super) struct Checked {
     pub(super) scratch_chunk: u64,
     /// Sizes for which it is proven.
     proven: Option<Sizes>,
-    /// Words of the rows of any message.
-    row_words: usize,
     /// Words that a list of pieces has room for.
     pub(super) list_words: usize,
     /// Chunks are divided among blocks or in slices.
@@ -76,7 +74,7 @@ impl Checked {
         let layout = layout(&geometry, rank, setting, largest).map_err(|why| {
             refused(format!("for its largest message, {} and {} bytes: {why}", largest.input, largest.output))
         })?;
-        let row_words = kernel.rows(&layout).map_err(|why| refused(why.to_string()))?.words.len();
+        kernel.rows(&layout).map_err(|why| refused(why.to_string()))?;
         let list_words = list_words(&geometry, &kernel, setting);
         let areas = (0..n_ranks).map(|rank| layout.area(rank));
         let areas: [Vec<u64>; 2] =
@@ -114,7 +112,6 @@ impl Checked {
             has_areas,
             scratch_chunk,
             proven: report.sizes.clone(),
-            row_words,
             list_words,
             divides_chunks,
         };
@@ -126,28 +123,10 @@ impl Checked {
         layout(&self.geometry, self.rank, self.setting, message)
     }
 
-    /// Of the parameter of a launch. The kernel's arrays have one element at least.
-    pub(super) fn words(&self) -> usize {
-        let bases = self.kernel.bases().len();
-        self.kernel.parameter_words() + 2 * usize::from(bases == 0) + usize::from(self.row_words == 0)
-    }
-
-    /// The parameter of a launch.
-    pub(super) fn parameter(&self, places: &LaunchPlaces, rows: &PlanRows) -> Vec<u64> {
-        let mut words = self.kernel.parameters(places, rows);
-        if self.kernel.bases().is_empty() {
-            let at = words.len() - rows.words.len();
-            words.splice(at..at, [0, 0]);
-        }
-        words.resize(self.words(), 0);
-        words
-    }
-
     /// Positions in the parameter of the addresses of a rank's own buffers of one kind.
     pub(super) fn places_of(&self, buffer: BufferKind) -> Vec<usize> {
-        let bases = self.kernel.bases();
-        let first = self.kernel.parameter_words() - self.row_words - 2 * bases.len();
-        (first..).zip(bases).filter(|(_, base)| base.buffer == buffer).map(|(at, _)| at).collect()
+        let all = self.kernel.bases().iter().enumerate();
+        all.filter(|(_, base)| base.buffer == buffer).map(|(at, _)| self.kernel.base_word(at)).collect()
     }
 
     /// Bytes of a chunk, if the plan is not proven for chunks of so many.

@@ -31,7 +31,7 @@ impl Kernels {
                 .program(form)
                 .map_err(|why| ExecutionError::Refused { plan: name.clone(), why: why.to_string() })?;
             let loaded = gpu.load(&program)?.kernel(kernel.kernel_name())?;
-            loaded.check_words(checked.words())?;
+            loaded.check_words(checked.kernel.parameter_words())?;
             let limit = loaded.resident_blocks(shape)?;
             if u64::from(shape.blocks) > limit {
                 return Err(GpuError::Residency {

@@ -144,7 +144,7 @@ impl Ready {
             alias: layout.alias(checked.rank),
             meets: checked.meets(&layout),
             kernel: kernel.clone(),
-            words: checked.parameter(&places, &rows),
+            words: checked.kernel.parameters(&places, &rows),
             inputs: checked.places_of(BufferKind::Input),
             outputs: checked.places_of(BufferKind::Output),
             keeper: Arc::new(kept),

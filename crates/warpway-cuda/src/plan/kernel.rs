@@ -298,9 +298,12 @@ impl PlanKernel {
         let LaunchPlaces { control, packet_epoch, raw_epoch, channels, barriers, semaphores, listed, bases } =
             places;
         let mut words = vec![*control, *packet_epoch, *raw_epoch, *channels, *barriers, *semaphores, *listed];
-        words.extend(bases.iter().map(|(base, _)| base));
-        words.extend(bases.iter().map(|(_, half)| half));
+        let slots = self.base_slots();
+        for of in [|place: &(u64, u64)| place.0, |place: &(u64, u64)| place.1] {
+            words.extend(bases.iter().map(of).chain(std::iter::repeat(0)).take(slots));
+        }
         words.extend(&rows.words);
+        words.resize(self.parameter_words(), 0);
         words
     }
 
@@ -309,12 +312,18 @@ impl PlanKernel {
         HEAD + 2 * self.base_slots() + self.word_slots()
     }
 
+    /// The word of the parameter that says where base number `base` begins.
+    pub fn base_word(&self, base: usize) -> usize {
+        HEAD + base
+    }
+
+    /// Elements of the kernel's arrays: one at least.
     pub(super) fn base_slots(&self) -> usize {
-        self.lowered.bases.len()
+        self.lowered.bases.len().max(1)
     }
 
     pub(super) fn word_slots(&self) -> usize {
-        self.words
+        self.words.max(1)
     }
 
     pub(super) fn n_ranks(&self) -> u32 {

@@ -33,7 +33,7 @@ fn a_launch_hands_over_its_own_buffers() {
         let checked = &prepared[rank].prepared().checked;
         assert_eq!((launch.grid[0], launch.block[0]), (checked.kernel.blocks(), checked.kernel.threads()));
         let words = words(launch);
-        assert_eq!(words.len(), checked.words());
+        assert_eq!(words.len(), checked.kernel.parameter_words());
         assert_eq!((words[0], words[1], words[2]), (rig.gpus[rank].control().address(), epoch, 0));
         let bases = checked.kernel.bases();
         for (at, base) in bases.iter().enumerate() {
