@@ -34,7 +34,7 @@ mod tune;
 mod world;
 
 pub use algorithm::{Algorithm, Refused, Traits};
-pub use catalogue::{catalogue, find};
+pub use catalogue::{catalogue, device_catalogue, find};
 pub use estimate::{Cluster, Message, estimate, estimated};
 pub use select::{
     BadOverride, BadRegistration, Candidate, Choice, Explanation, NoChoice, Override, Reason, Registered,

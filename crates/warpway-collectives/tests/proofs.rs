@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use warpway_collectives::{Algorithm, Function, Task, World, catalogue};
+use warpway_collectives::{Algorithm, Function, Task, World, catalogue, device_catalogue};
 use warpway_plan::ReduceOp;
 
 /// What a world is asked for, in and out of place.
@@ -119,5 +119,21 @@ fn names_are_unique_and_traits_agree_with_what_fits() {
         assert_eq!((algorithm.fits)(&one).is_ok(), !algorithm.traits.hierarchical, "{algorithm:?}");
         assert!(!algorithm.traits.packets || (algorithm.fits)(&two).is_err(), "{algorithm:?}");
         assert!((algorithm.fits)(&one).is_ok() || (algorithm.fits)(&two).is_ok(), "{algorithm:?}");
+    }
+}
+
+/// Those for devices, with the blocks of a small one.
+#[test]
+fn algorithms_for_devices_are_proven() {
+    for algorithm in device_catalogue() {
+        for n in [1, 2, 3, 4, 5, 8, 16] {
+            for in_place in [false, true] {
+                let mut task = Task::new(algorithm.function, World::one_host(n)).with_blocks(8);
+                task.in_place = in_place;
+                let proven = algorithm.prove(&task).unwrap_or_else(|refused| panic!("{n} ranks: {refused}"));
+                // Plans share scratch, since each tells all ranks that all have begun.
+                assert!(n == 1 || proven.report().shareable_areas.raw, "{algorithm:?}, {n} ranks");
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use warpway::collectives::{Function, Task, World, find};
+use warpway::collectives::{Algorithm, Function, Task, World, catalogue, device_catalogue};
 use warpway::cuda::plan::{KernelSetting, Packet};
 use warpway::cuda::{DeviceRange, Event, GpuLaunch, GpuPlan, GpuPlanSetting, MessageBytes};
 use warpway::{Communicator, DataType, Deadline, Gpu, GpuBuffer, Result, Stream};
@@ -17,24 +17,39 @@ const REPLAYS: usize = 9;
 struct Form {
     function: Function,
     algorithm: &'static str,
-    /// Bytes of the larger buffer at most.
-    most: u64,
+    packet: Packet,
+    /// Sizes of the larger buffer: every second power of two.
+    shifts: std::ops::RangeInclusive<u32>,
     blocks: &'static [u32],
 }
 
-const fn packets(function: Function, algorithm: &'static str) -> Form {
-    Form { function, algorithm, most: 4 << 20, blocks: &[1, 2, 4, 8, 16, 32, 64] }
+fn packets(function: Function, algorithm: &'static str) -> Form {
+    Form { function, algorithm, packet: Packet::LL16, shifts: 10..=22, blocks: &[1, 2, 4, 8, 16, 32, 64] }
 }
 
-const FORMS: [Form; 7] = [
-    packets(Function::AllReduce, "one_shot_packets"),
-    packets(Function::AllReduce, "two_shot_packets"),
-    packets(Function::AllGather, "packets"),
-    packets(Function::ReduceScatter, "packets"),
-    packets(Function::AllToAll, "packets"),
-    packets(Function::Broadcast, "packets"),
-    packets(Function::Reduce, "packets"),
+/// The same plans, with lines.
+fn lines(function: Function, algorithm: &'static str) -> Form {
+    Form { packet: Packet::Line, shifts: 14..=24, blocks: &[16, 32, 64, 128], ..packets(function, algorithm) }
+}
+
+fn tiles(function: Function) -> Form {
+    Form { shifts: 20..=28, blocks: &[16, 32, 64, 128], ..packets(function, "push_tiles") }
+}
+
+const PACKETS: [(Function, &str); 7] = [
+    (Function::AllReduce, "one_shot_packets"),
+    (Function::AllReduce, "two_shot_packets"),
+    (Function::AllGather, "packets"),
+    (Function::ReduceScatter, "packets"),
+    (Function::AllToAll, "packets"),
+    (Function::Broadcast, "packets"),
+    (Function::Reduce, "packets"),
 ];
+
+fn known(function: Function, name: &str) -> &'static Algorithm {
+    let named = |algorithm: &&Algorithm| algorithm.function == function && algorithm.name == name;
+    catalogue().chain(device_catalogue()).find(named).unwrap()
+}
 
 /// Bytes of input and output, for so many of the larger one.
 fn bytes_of(function: Function, n: u64, bytes: u64) -> MessageBytes {
@@ -84,17 +99,18 @@ impl Measured {
     }
 }
 
-fn measure(comm: &Communicator, threads: u32) -> Result<()> {
+fn measure(comm: &Communicator, threads: u32, forms: &[Form]) -> Result<()> {
     let (gpu, n) = (comm.gpu()?, comm.n_ranks());
-    for Form { function, algorithm, most, blocks } in FORMS {
-        let largest = bytes_of(function, n.into(), most);
+    for Form { function, algorithm, packet, shifts, blocks } in forms {
+        let (function, algorithm) = (*function, *algorithm);
+        let largest = bytes_of(function, n.into(), 1 << shifts.end());
         let (input, output) = (gpu.alloc::<u8>(largest.input)?, gpu.alloc::<u8>(largest.output)?);
         // One in bfloat16, all of them.
         input.write(0, &[0x80, 0x3f].repeat(largest.input as usize / 2))?;
-        for &blocks in blocks {
+        for &blocks in *blocks {
             let task = Task::new(function, World::one_host(n)).with_blocks(blocks).with_packet_blocks(blocks);
-            let proven = find(function, algorithm).unwrap().prove(&task).unwrap();
-            let kernel = KernelSetting::new(DataType::Bfloat16, Packet::LL16).with_threads(threads);
+            let proven = known(function, algorithm).prove(&task).unwrap();
+            let kernel = KernelSetting::new(DataType::Bfloat16, *packet).with_threads(threads);
             let plan = gpu.plans().prepare(&proven, GpuPlanSetting { kernel, largest })?;
             let measured = Measured {
                 gpu: gpu.clone(),
@@ -104,7 +120,7 @@ fn measure(comm: &Communicator, threads: u32) -> Result<()> {
                 output: output.clone(),
             };
             let mut row = serde_json::Map::new();
-            for shift in (10..=22).step_by(2) {
+            for shift in shifts.clone().step_by(2) {
                 let message = bytes_of(function, n.into(), 1 << shift);
                 let time = measured.time(comm, message)?;
                 row.insert((1u64 << shift).to_string(), ((time.as_nanos() as f64) / 1e3).into());
@@ -120,7 +136,7 @@ fn measure(comm: &Communicator, threads: u32) -> Result<()> {
                 }
             }
             if comm.rank() == 0 {
-                let name = format!("{function} {algorithm}");
+                let name = format!("{function} {algorithm} {packet:?}");
                 println!(
                     "{}",
                     serde_json::json!({ "plan": name, "blocks": blocks, "threads": threads, "us": row })
@@ -134,11 +150,26 @@ fn measure(comm: &Communicator, threads: u32) -> Result<()> {
 #[test]
 #[ignore = "needs a GPU: cargo xtask gpu-bundle"]
 fn packets_with_512_threads() {
-    Ranks::new(2).threads(|comm| measure(comm, 512));
+    Ranks::new(2)
+        .threads(|comm| measure(comm, 512, &PACKETS.map(|(function, name)| packets(function, name))));
 }
 
 #[test]
 #[ignore = "needs a GPU: cargo xtask gpu-bundle"]
 fn packets_with_1024_threads() {
-    Ranks::new(2).threads(|comm| measure(comm, 1024));
+    Ranks::new(2)
+        .threads(|comm| measure(comm, 1024, &PACKETS.map(|(function, name)| packets(function, name))));
+}
+
+#[test]
+#[ignore = "needs a GPU: cargo xtask gpu-bundle"]
+fn lines_with_512_threads() {
+    Ranks::new(2).threads(|comm| measure(comm, 512, &PACKETS.map(|(function, name)| lines(function, name))));
+}
+
+#[test]
+#[ignore = "needs a GPU: cargo xtask gpu-bundle"]
+fn tiles_with_512_threads() {
+    Ranks::new(2)
+        .threads(|comm| measure(comm, 512, &[Function::AllReduce, Function::ReduceScatter].map(tiles)));
 }

@@ -27,6 +27,8 @@ pub(super) struct Draft<'t> {
     pub(super) task: &'t Task,
     pub(super) crew: Crew,
     channels: HashMap<(u32, u32), Channel>,
+    /// Of blocks that talk with those of the same number alone: from, to, block.
+    block_channels: HashMap<(u32, u32, u32), MemoryChannel>,
 }
 
 /// Data for a peer: where to, and from where.
@@ -89,7 +91,7 @@ impl<'t> Draft<'t> {
 
     fn with(task: &'t Task, n_blocks: u32, options: ProgramOptions) -> Result<Self, BuildError> {
         let (p, crew) = (Program::new(options)?, Crew::new(n_blocks)?);
-        Ok(Self { p, task, crew, channels: HashMap::new() })
+        Ok(Self { p, task, crew, channels: HashMap::new(), block_channels: HashMap::new() })
     }
 
     /// The plan.
@@ -127,6 +129,18 @@ impl<'t> Draft<'t> {
             self.channels.insert((from, to), channel);
         }
         self.link(from, to)
+    }
+
+    /// The channel from a block of one rank to the same block of a near one, made when first asked for.
+    pub(super) fn block_link(&mut self, from: u32, to: u32, block: u32) -> Result<MemoryChannel, BuildError> {
+        if let Some(known) = self.block_channels.get(&(from, to, block)) {
+            return Ok(*known);
+        }
+        // Both ends together: the k-th pairs with the k-th.
+        let (channel, other) = (self.p.memory_channel(from, to)?, self.p.memory_channel(to, from)?);
+        self.block_channels.insert((to, from, block), other);
+        self.block_channels.insert((from, to, block), channel);
+        Ok(channel)
     }
 
     /// The channels to near peers; far ones are left out.

@@ -17,6 +17,7 @@ mod reduce;
 mod reduce_scatter;
 mod scatter;
 mod slots;
+mod tiles;
 
 use crate::algorithm::Algorithm;
 use crate::task::Function;
@@ -35,6 +36,11 @@ pub fn catalogue() -> impl Iterator<Item = &'static Algorithm> {
     ];
     let folders = [all_reduce::ALGORITHMS, hierarchical::ALGORITHMS];
     folders.into_iter().flatten().copied().chain(one_file).flatten()
+}
+
+/// Algorithms for devices, beside those of [`catalogue`]: with a block for each processor of a GPU. Host memory has no use for them.
+pub fn device_catalogue() -> impl Iterator<Item = &'static Algorithm> {
+    tiles::ALGORITHMS.iter()
 }
 
 /// The algorithm of that name.

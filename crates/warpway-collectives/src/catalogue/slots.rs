@@ -25,6 +25,12 @@ impl Slots {
         self.buffers[to as usize].chunk(first..first + self.chunks)
     }
 
+    /// Chunk `chunk` of the slot at rank `to` for what comes from rank `from`.
+    pub(super) fn chunk_at(&self, to: u32, from: u32, chunk: u64) -> Result<Chunk, BuildError> {
+        let first = u64::from(from) * self.chunks + chunk;
+        self.buffers[to as usize].chunk(first..first + 1)
+    }
+
     /// The slots at a rank for all others, in rank order.
     pub(super) fn others(&self, at: u32) -> Result<Vec<Chunk>, BuildError> {
         let n = self.buffers.len() as u32;

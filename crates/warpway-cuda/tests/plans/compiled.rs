@@ -44,7 +44,8 @@ fn packets_compile_as_lines() {
 fn every_algorithm_of_two_ranks_compiles() {
     let Some(compiler) = nvrtc() else { return };
     let architecture = Architecture { major: 9, minor: 0 };
-    for case in cases(2, 4) {
+    // In place another buffer has the same address: the text differs in nothing but numbers.
+    for case in cases(2, 4).into_iter().filter(|case| !case.task.in_place) {
         let setting = KernelSetting::new(DataType::Bfloat16, Packet::LL16).with_threads(512);
         let kernel = case.kernel(1, setting);
         for form in [KernelForm::Fitted, KernelForm::Listed] {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libloading::Library;
-use warpway_collectives::Function;
+use warpway_collectives::{Function, device_catalogue};
 use warpway_cuda::plan::{KernelForm, KernelSetting, LaunchPlaces, Packet, PlanKernel};
 use warpway_plan::{BufferKind, DataType, Form, Geometry, LayoutRequest, MessageSizes, Topology, Via};
 
@@ -286,8 +286,14 @@ fn play(case: &Case, kernels: &[PlanKernel], form: KernelForm, runs: &[Run], cou
 }
 
 fn all_compute(n: u32, blocks: u32, counts: &[u64]) {
+    computes(n, blocks, counts, |_| true);
+}
+
+fn computes(n: u32, blocks: u32, counts: &[u64], which: impl Fn(&Case) -> bool) {
     let setting = KernelSetting::new(DataType::Int32, PACKET).with_threads(1);
-    let cases = cases(n, blocks);
+    let mut cases = cases(n, blocks);
+    cases.retain(which);
+    assert!(!cases.is_empty());
     let mut names = Vec::new();
     let mut kernels: Vec<Vec<PlanKernel>> = Vec::new();
     for (number, case) in cases.iter().enumerate() {
@@ -301,7 +307,9 @@ fn all_compute(n: u32, blocks: u32, counts: &[u64]) {
     }
     // A minute of looks at the emulated clock.
     let options = ["-O1", "-shared", "-fPIC", "-DWARPWAY_DEFAULT_DEADLINE_NS=200000000ull"];
-    let Some(path) = host_compiler::compile_text(&format!("plans-{n}"), &unit(&names), &options) else {
+    let Some(path) =
+        host_compiler::compile_text(&format!("plans-{n}-{}", cases.len()), &unit(&names), &options)
+    else {
         return;
     };
     // SAFETY: compiled above; nothing runs when it is loaded.
@@ -330,4 +338,13 @@ fn generated_text_of_two_ranks_computes_what_it_should() {
 #[test]
 fn generated_text_of_three_ranks_computes_what_it_should() {
     all_compute(3, 2, &[1, 3, 48, 100, 1001]);
+}
+
+/// Pipelines of several slices, the last of them shorter, on devices' own algorithms.
+#[test]
+fn generated_text_of_pipelines_computes_what_it_should() {
+    let devices: Vec<&str> = device_catalogue().map(|algorithm| algorithm.name).collect();
+    for n in [2, 3] {
+        computes(n, 2, &[65_536, 70_001, 100_000], |case| devices.contains(&case.algorithm.name));
+    }
 }

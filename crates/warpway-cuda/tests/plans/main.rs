@@ -7,7 +7,7 @@ mod emulated;
 #[path = "../host_compiler/mod.rs"]
 mod host_compiler;
 
-use warpway_collectives::{Algorithm, Function, Task, World, catalogue};
+use warpway_collectives::{Algorithm, Function, Task, World, catalogue, device_catalogue};
 use warpway_cuda::plan::{KernelSetting, Packet, PlanKernel};
 use warpway_plan::DataType;
 use warpway_plan::verify::VerifiedPlan;
@@ -28,7 +28,7 @@ impl Case {
 /// All algorithms of `n` ranks of one host that need no proxy, with so many blocks, in and out of place.
 pub(crate) fn cases(n: u32, blocks: u32) -> Vec<Case> {
     let mut all = Vec::new();
-    for algorithm in catalogue() {
+    for algorithm in catalogue().chain(device_catalogue()) {
         for in_place in [false, true] {
             let mut task = Task::new(algorithm.function, World::one_host(n))
                 .with_blocks(blocks)
