@@ -271,7 +271,7 @@ impl Writer<'_> {
         }
         let site = format!(
             "Site{{launch.control, {}, {}}}",
-            self.writer_of(transfer),
+            self.writer(),
             same.first().map_or(0, |s| s.operation)
         );
         let work = self.work(transfer, awaited, &site);
@@ -393,7 +393,7 @@ impl Writer<'_> {
     }
 
     /// The rank that an error names when packets do not come: the other one of two.
-    fn writer_of(&self, _transfer: &Transfer) -> String {
+    fn writer(&self) -> String {
         match self.kernel.n_ranks() {
             2 => format!("{}u", 1 - self.kernel.rank().min(1)),
             _ => "no_peer".to_owned(),
