@@ -269,11 +269,8 @@ impl Writer<'_> {
             body.line(&format!("u64 base_{at};"));
             body.line(&format!("{{ const u32 base = {number}; base_{at} = launch.bases[base]{half}; }}"));
         }
-        let site = format!(
-            "Site{{launch.control, {}, {}}}",
-            self.writer(),
-            same.first().map_or(0, |s| s.operation)
-        );
+        let site =
+            format!("Site{{launch.control, {}, {}}}", self.writer(), same.first().map_or(0, |s| s.operation));
         let work = self.work(transfer, awaited, &site);
         let may_fail = transfer.sources.iter().any(|source| source.form == Form::Packets);
         let whole = if unit.is_some() { "whole" } else { "piece" };
