@@ -251,6 +251,7 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
         "sizes ascend, and 512 bytes come behind 1024",
     );
     wrong("\"blocks\": 2", "\"blocks\": 0", line_of(&good, "65536"), "0 blocks");
+    wrong("\"blocks\": 2", "\"blocks\": 1025", line_of(&good, "65536"), "1025 blocks");
     wrong("1.5", "\"fast\"", line_of(&good, "1.5"), "invalid type");
     // Negative numbers, and numbers of another unit.
     wrong(
@@ -295,7 +296,9 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
     let why = overridden(r#"{"function": "gather", "min_bytes": 9, "max_bytes": 8, "algorithm": "push"}"#);
     assert_eq!(why, "gather: an override from 9 to 8 bytes holds for none");
     let why = overridden(r#"{"function": "gather", "algorithm": "push", "blocks": 0}"#);
-    assert_eq!(why, "gather: an override to 0 blocks");
+    assert_eq!(why, "gather: an override to 0 blocks: a rank has 1 to 1024");
+    let why = overridden(r#"{"function": "gather", "algorithm": "push", "blocks": 1025}"#);
+    assert_eq!(why, "gather: an override to 1025 blocks: a rank has 1 to 1024");
     assert!(
         overridden(r#"{"function": "gather", "algorithm": "push", "min_kilobytes": 1}"#)
             .contains("unknown field")

@@ -36,6 +36,8 @@ struct Inner {
     dumps: DumpService,
     collectives: OnceLock<Collectives>,
     executor: OnceLock<PlanExecutor>,
+    /// Held while the executor is made: the ranks make one together, and threads of a rank must not make two.
+    making_executor: Mutex<()>,
     point_to_point: OnceLock<PointToPoint>,
     gpu: Mutex<Option<Gpu>>,
     launcher: Launcher,
@@ -79,6 +81,7 @@ impl Communicator {
             dumps,
             collectives: OnceLock::new(),
             executor: OnceLock::new(),
+            making_executor: Mutex::default(),
             point_to_point: OnceLock::new(),
             gpu: Mutex::default(),
             launcher,
@@ -333,6 +336,10 @@ impl Communicator {
         &self,
         make: impl FnOnce(&Launcher) -> Result<PlanExecutor>,
     ) -> Result<PlanExecutor> {
+        if let Some(executor) = self.0.executor.get() {
+            return Ok(executor.clone());
+        }
+        let _turn = self.0.making_executor.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(executor) = self.0.executor.get() {
             return Ok(executor.clone());
         }

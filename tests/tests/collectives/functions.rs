@@ -254,7 +254,7 @@ fn all_gather_v() {
 #[test]
 fn empty_parts_may_lie_beyond_the_buffer() {
     ranks(2, |comm| {
-        for places in [[0, 3], [0, 500], [0, u64::MAX / 16]] {
+        for places in [[0, 3], [0, 500], [0, u64::MAX / 16], [0, u64::MAX]] {
             let counts = [3, 0];
             for function in [Function::AllGatherV, Function::ReduceScatterV] {
                 let mut data = [1i32, 2, 3];
@@ -270,6 +270,17 @@ fn empty_parts_may_lie_beyond_the_buffer() {
             let own: &[i32] = if comm.rank() == 0 { &[7, 8, 9] } else { &[] };
             comm.all_gather_v(own, &mut output, Counts::at(&counts, &places))?;
             assert_eq!(output, [7, 8, 9]);
+            let mut output = [CANARY; 3];
+            let [parts, empty] = [Counts::at(&counts, &places), Counts::at(&[0, 0], &places)];
+            let given = [10, 11, 12].map(|element| element + comm.rank() as i32 * 10);
+            // Rank 0 sends to itself, rank 1 to nobody.
+            let (send, receive) = if comm.rank() == 0 { (parts, parts) } else { (empty, empty) };
+            comm.all_to_all_v(&given, send, &mut output, receive)?;
+            assert_eq!(output, if comm.rank() == 0 { [10, 11, 12] } else { [CANARY; 3] });
+            let mut own = [CANARY; 3];
+            let own = if comm.rank() == 0 { &mut own[..] } else { &mut own[..0] };
+            comm.reduce_scatter_v(&given, &mut *own, parts, ReduceOp::Sum)?;
+            assert!(own.iter().eq([30, 32, 34].iter().take(own.len())), "{own:?}");
         }
         Ok(())
     });

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use warpway_collectives::{Cluster, Function, Message, Task, World, catalogue, estimate, estimated, find};
+use warpway_collectives::{
+    Cluster, Function, MOST_BLOCKS, Message, Task, World, catalogue, estimate, estimated, find,
+};
 use warpway_plan::simulate::{Machine, Request};
 use warpway_plan::verify::{Options, VerifiedPlan};
 use warpway_plan::{DataType, Plan, Repairs};
@@ -29,7 +31,7 @@ pub(super) struct Source {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     hosts: Option<u32>,
     /// Blocks per rank of a plan of the catalogue
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_BLOCKS)))]
     blocks: u32,
     /// Root, of functions that have one
     #[arg(long, value_name = "RANK", default_value_t = 0)]

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 use warpway::{DataType, Function, ReduceOp};
+use warpway_collectives::MOST_BLOCKS;
 
 use crate::{bench, launch, size};
 
@@ -62,7 +63,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     out_of_place: bool,
     /// Blocks (threads) per rank to try
-    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_BLOCKS)))]
     blocks: Vec<u32>,
     /// Timed batches; the median is over these
     #[arg(long, default_value = "11", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -77,7 +78,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024), requires = "explain")]
     hosts: u32,
     /// Blocks that a rank has processors for, for --explain
-    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64), requires = "explain")]
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_BLOCKS)), requires = "explain")]
     room: u32,
     /// The table to choose by, for --explain
     #[arg(long, value_name = "FILE", requires = "explain")]

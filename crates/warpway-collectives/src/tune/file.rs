@@ -8,7 +8,7 @@ use warpway_plan::DataType;
 use super::origin::Origin;
 use super::table::{Row, Sizes, Table, Timing};
 use crate::select::Override;
-use crate::task::Function;
+use crate::task::{Function, MOST_BLOCKS};
 
 /// Of this form.
 const VERSION: u32 = 1;
@@ -147,7 +147,8 @@ impl Measured {
                     let why = format!(" at {bytes} bytes: there is no algorithm {algorithm:?}");
                     return Err(wrong(&format!("{algorithm:?}"), why));
                 }
-                if blocks == 0 || !(microseconds.is_finite() && microseconds >= 0.0) {
+                if !(1..=MOST_BLOCKS).contains(&blocks) || !(microseconds.is_finite() && microseconds >= 0.0)
+                {
                     let why = format!(
                         " at {bytes} bytes: {blocks} blocks and {microseconds} µs were never measured"
                     );
@@ -188,8 +189,8 @@ impl Entry {
                 "{function}: an override from {min_bytes} to {max_bytes} bytes holds for none"
             ));
         }
-        if blocks == Some(0) {
-            return Err(format!("{function}: an override to 0 blocks"));
+        if let Some(blocks) = blocks.filter(|blocks| !(1..=MOST_BLOCKS).contains(blocks)) {
+            return Err(format!("{function}: an override to {blocks} blocks: a rank has 1 to {MOST_BLOCKS}"));
         }
         Ok(Override { function, min_bytes, max_bytes, algorithm, blocks })
     }

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use warpway_collectives::{
-    Algorithm, Choice, Explanation, Function, NoChoice, Refused, Registered, Registration, Request, Selector,
-    Taken, Task, World,
+    Algorithm, Choice, Explanation, Function, MOST_BLOCKS, NoChoice, Refused, Registered, Registration,
+    Request, Selector, Taken, Task, World,
 };
 use warpway_core::collective::CollectiveError;
 use warpway_core::execution::ExecutionError;
 use warpway_core::{Error, Result};
-use warpway_host::{PlanLaunch, PrepareOptions, PreparedPlan};
+use warpway_host::{MAX_BLOCKS, PlanLaunch, PrepareOptions, PreparedPlan};
 use warpway_plan::verify::VerifiedPlan;
 use warpway_plan::{DataType, ReduceOp};
 
@@ -29,8 +29,8 @@ pub(crate) struct Collectives {
     /// See [`Request::room`].
     room: u32,
     settings: Settings,
-    /// Whether the settings have been compared with the other ranks.
-    compared: OnceLock<()>,
+    /// Whether the settings have been compared with the other ranks; held while they are, since that is done once.
+    compared: Mutex<bool>,
     selector: Mutex<Selector>,
     kept: KeptPlans,
     /// What has been set up: calls with different types and sizes may share a plan.
@@ -138,7 +138,7 @@ impl Collectives {
         let place = Place { rank: comm.rank(), n_ranks: comm.n_ranks() };
         let Surroundings { world, room, cores } = surroundings(comm);
         let (selector, settings) = Settings::read(comm.config(), cores)?;
-        let compared = OnceLock::new();
+        let compared = Mutex::new(false);
         let (selector, kept, prepared) = (Mutex::new(selector), KeptPlans::default(), Mutex::default());
         let setting_up = Mutex::default();
         Ok(Self { place, world, room, settings, compared, selector, kept, prepared, setting_up })
@@ -177,9 +177,10 @@ impl Collectives {
 
     /// Compares the settings with the other ranks, once.
     fn compare(&self, comm: &Communicator) -> Result<()> {
-        if self.compared.get().is_none() {
+        let mut compared = lock(&self.compared);
+        if !*compared {
             self.settings.compare(comm)?;
-            let _ = self.compared.set(());
+            *compared = true;
         }
         Ok(())
     }
@@ -361,6 +362,9 @@ pub(super) fn surroundings(comm: &Communicator) -> Surroundings {
 
 /// Blocks that a rank gets at most unless the caller asks for more.
 const MAX_ROOM: u64 = 8;
+
+// What a call may ask for can be launched.
+const _: () = assert!(MOST_BLOCKS <= MAX_BLOCKS);
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -37,6 +37,12 @@ use crate::communicator::Communicator;
 /// Buffers are slices, or memory of [`alloc`](Communicator::alloc), which saves a copy of large messages; ranks may do
 /// either. The first call of a kind sets its plan up together with the other ranks.
 ///
+/// Several threads of a rank may call at the same time if their calls are alike: same function, count, type, operator,
+/// root and wishes, on buffers of their own, equally many on every rank. They are carried out one after another, and
+/// which thread of one rank meets which of another is open: give data for which it does not matter, or call from one
+/// thread. Calls that differ must not be under way at the same time, since the ranks would see them in different orders:
+/// let one thread make them, or give each thread a communicator of its own.
+///
 /// ```
 /// use warpway::{Config, Context, ReduceOp, in_process};
 ///

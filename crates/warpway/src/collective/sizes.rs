@@ -27,6 +27,11 @@ impl Parts {
         let mut next = 0u64;
         let mut parts = Vec::with_capacity(n);
         for (rank, count) in counts.counts.iter().enumerate() {
+            // A part of no elements lies nowhere, whatever its displacement.
+            if *count == 0 {
+                parts.push((0, 0));
+                continue;
+            }
             let first = counts.displacements.map_or(next, |given| given[rank]);
             let end = first.checked_add(*count).filter(|end| end.checked_mul(element).is_some());
             next = end.ok_or_else(|| wrong(format!("the part of rank {rank} ends beyond 64 bits")))?;
@@ -117,8 +122,7 @@ pub(super) fn in_place<'a>(call: &Call<'a>, place: Place, data: BufferView<'a>) 
             let all = Parts::of(call, place, "counts", counts)?;
             all.check(call, place, "buffer", data)?;
             let (offset, bytes) = all.part(place.rank);
-            // A part of no elements lies nowhere, whatever its displacement.
-            let own = if bytes == 0 { data.part(0, 0) } else { data.part(offset, bytes) };
+            let own = data.part(offset, bytes);
             if call.function == Function::AllGatherV { (own, data) } else { (data, own) }
         }
         _ => (data, data),

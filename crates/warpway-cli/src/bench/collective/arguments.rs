@@ -6,7 +6,7 @@ use anyhow::ensure;
 use clap::{Args, Subcommand, ValueEnum};
 use warpway::DataType;
 use warpway::plan::ReduceOp;
-use warpway_collectives::{Function, find};
+use warpway_collectives::{Function, MOST_BLOCKS, find};
 
 use super::super::sizes::Sizes;
 use super::case::{Operation, Subject};
@@ -97,7 +97,7 @@ pub(in super::super) struct Arguments {
     #[arg(long, value_name = "NAME")]
     algorithm: Option<String>,
     /// Blocks (threads) per rank, instead of what is selected
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_BLOCKS)))]
     blocks: Option<u32>,
     /// Plain slices instead of registered memory: calls copy them to and from a stage
     #[arg(long)]
