@@ -336,15 +336,19 @@ fn a_rank_may_leave_after_packets_to_several() {
 fn a_rank_that_has_sent_and_left_is_not_missed() {
     for n in [3, 4] {
         let gathered = in_process_with(&on_hosts(&vec![0; n]), |comm| {
-            let (rank, all) = (comm.rank() as i32, comm.rank() == 0);
+            let rank = comm.rank() as i32;
+            let gather = |own: [i32; 1]| {
+                let mut output = vec![-1; if rank == 0 { n } else { 0 }];
+                let call = Call::gather(&own[..], &mut output, 0);
+                comm.collective(&call.with_algorithm("packets")).map(|()| output)
+            };
+            // The plan is set up together.
+            gather([7])?;
             if rank == 1 {
                 // Longer than ranks are given to leave.
                 std::thread::sleep(DEPARTURE_GRACE + Duration::from_millis(300));
             }
-            let mut output = vec![-1; if all { n } else { 0 }];
-            let own = [rank * 10];
-            let call = Call::gather(&own[..], &mut output, 0);
-            comm.collective(&call.with_algorithm("packets")).map(|()| output)
+            gather([rank * 10])
         });
         assert_eq!(gathered.unwrap()[0], [0, 10, 20, 30][..n]);
     }
