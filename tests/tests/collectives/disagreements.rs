@@ -15,7 +15,7 @@ use warpway_tests::matrix::Case;
 
 use crate::matrix::{on_hosts, on_hosts_within};
 
-/// Communicators that ranks leave right after a call; 1000 took the same way when this was written.
+/// Communicators that ranks leave right after a call.
 const LEAVES: u64 = 120;
 /// Elements that a rank contributes or gets, in the usual call.
 const USUAL: u64 = 6;
@@ -398,6 +398,31 @@ fn threads_of_a_rank_may_make_the_same_call_first() {
                 let threads: Vec<_> = (0..3).map(|_| scope.spawn(call)).collect();
                 threads.into_iter().try_for_each(|thread| thread.join().unwrap())
             })
+        });
+        played.unwrap_or_else(|error| panic!("turn {turn}: {error}"));
+    }
+}
+
+/// Also when each is refused: the ranks get ready to tell each other of it once.
+#[test]
+fn threads_of_a_rank_may_be_refused_first() {
+    for turn in 0..30 {
+        let played = in_process_with(&on_hosts(&[0, 0]), |comm| {
+            let ends = std::thread::scope(|scope| {
+                let call = || {
+                    let mut data = vec![1i32; 777];
+                    comm.collective(&Call::all_reduce(&mut data, ReduceOp::Sum).with_blocks(0))
+                };
+                let threads: Vec<_> = (0..3).map(|_| scope.spawn(call)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+            });
+            let refused =
+                |end: &Result<()>| end.as_ref().is_err_and(|why| why.id() == "collective.algorithm");
+            assert!(ends.iter().all(refused), "turn {turn}: {ends:?}");
+            let mut data = [comm.rank() as i32 + 1; 5];
+            comm.all_reduce(&mut data, ReduceOp::Sum)?;
+            assert_eq!(data, [3; 5]);
+            Ok(())
         });
         played.unwrap_or_else(|error| panic!("turn {turn}: {error}"));
     }
