@@ -147,8 +147,9 @@ impl Measured {
                     let why = format!(" at {bytes} bytes: there is no algorithm {algorithm:?}");
                     return Err(wrong(&format!("{algorithm:?}"), why));
                 }
-                if !(1..=MOST_BLOCKS).contains(&blocks) || !(microseconds.is_finite() && microseconds >= 0.0)
-                {
+                let possible =
+                    (1..=MOST_BLOCKS).contains(&blocks) && microseconds.is_finite() && microseconds >= 0.0;
+                if !possible {
                     let why = format!(
                         " at {bytes} bytes: {blocks} blocks and {microseconds} µs were never measured"
                     );
