@@ -76,24 +76,22 @@ fn shape(task: &Task, chunks: u64) -> CollectiveShape {
     CollectiveShape::broadcast(task.world.n_ranks(), chunks).with_root(task.root)
 }
 
-/// The root writes a slot again two launches later. By then it must know that the owner has gone on: it has waited for the
-/// greeting of the launch in between.
+/// Nobody answers: when the root may write a slot again is the executor's care, so that it runs ahead of its receivers.
 fn packets(task: &Task) -> Result<Plan, BuildError> {
     let root = task.root;
-    let mut d = Draft::packets(task, "broadcast_packets", shape(task, 1))?;
+    let mut d = Draft::credited_packets(task, "broadcast_packets", shape(task, 1))?;
     let (source, peers) = (d.p.input(root)?.whole(), d.peers(root));
     for peer in &peers {
         let slot = d.p.scratch(*peer, 1)?.whole();
-        d.greet(*peer, &[root])?;
         d.send_packets(root, slot, source)?;
         d.p.unpack_packets(d.p.output(*peer)?.whole(), slot, d.crew.blocks())?;
     }
     d.copy_own(d.p.output(root)?.whole(), source)?;
-    d.hear_last(root, &peers)?;
     d.finish()
 }
 
-/// As [`packets`], with a signal behind the data instead of flags inside.
+/// A signal behind the data instead of flags inside. The root writes a slot again two launches later. By then it must know
+/// that the owner has gone on: it has waited for the greeting of the launch in between.
 fn eager(task: &Task) -> Result<Plan, BuildError> {
     let root = task.root;
     let mut d = Draft::alternating(task, "broadcast_eager", shape(task, 1))?;

@@ -79,13 +79,17 @@ impl<'t> Draft<'t> {
     /// For packets: as many blocks as the task has for them, and a scratch of two halves, so that a slot is written again only two launches later, when
     /// its reader is known to have gone on. Splits go down to the payload of one packet.
     pub(super) fn packets(task: &'t Task, name: &str, shape: CollectiveShape) -> Result<Self, BuildError> {
-        let options = ProgramOptions::new(name, in_place(task, shape));
-        let options = ProgramOptions {
-            protocol: Protocol::LowLatency,
-            double_scratch: true,
-            buffer_alignment: 8,
-            ..options
-        };
+        let options = ProgramOptions { double_scratch: true, ..packet_options(task, name, shape) };
+        Self::with(task, task.packet_blocks, options)
+    }
+
+    /// For packets that nobody acknowledges: the executor sees to it that a slot is free before it is written again.
+    pub(super) fn credited_packets(
+        task: &'t Task,
+        name: &str,
+        shape: CollectiveShape,
+    ) -> Result<Self, BuildError> {
+        let options = ProgramOptions { scratch_credits: true, ..packet_options(task, name, shape) };
         Self::with(task, task.packet_blocks, options)
     }
 
@@ -312,6 +316,11 @@ impl<'t> Draft<'t> {
         }
         Ok(())
     }
+}
+
+fn packet_options(task: &Task, name: &str, shape: CollectiveShape) -> ProgramOptions {
+    let options = ProgramOptions::new(name, in_place(task, shape));
+    ProgramOptions { protocol: Protocol::LowLatency, buffer_alignment: 8, ..options }
 }
 
 fn in_place(task: &Task, shape: CollectiveShape) -> CollectiveShape {

@@ -1,4 +1,4 @@
-//! One scratch area: raw data or packets of every rank, once or twice, with one epoch.
+//! One scratch area: raw data or packets of every rank, in one slot or several, with one epoch.
 //!
 //! All ranks make the same launches, so all know the size of every rank's part at every launch, and when it grows. A
 //! part that grows is new memory. The ranks that touch it differ by plan; each takes it over at its first launch of a plan
@@ -31,7 +31,8 @@ const FLAGS: u64 = u32::MAX as u64;
 pub(super) struct Area {
     /// Of this area among those of the communicator.
     number: u64,
-    double: bool,
+    /// Consecutive launches use one after the other.
+    slots: u64,
     clock: Arc<AreaClock>,
     /// By rank.
     parts: Vec<Part>,
@@ -44,7 +45,7 @@ pub(super) struct Area {
 #[derive(Debug)]
 pub(super) struct AreaClock {
     form: Form,
-    double: bool,
+    slots: u64,
     /// Launches that have used the area.
     epoch: AtomicU64,
     /// How often some part has become a new memory.
@@ -74,9 +75,9 @@ impl AreaClock {
         (self.epoch() % FLAGS) as u32 + 1
     }
 
-    /// Which half this launch uses.
-    pub(super) fn half(&self) -> u64 {
-        if self.double { self.epoch() % 2 } else { 0 }
+    /// Which slot this launch uses.
+    pub(super) fn slot(&self) -> u64 {
+        self.epoch() % self.slots
     }
 
     /// After a launch.
@@ -98,7 +99,7 @@ fn add(digest: u64, word: u64) -> u64 {
 
 #[derive(Debug, Default)]
 struct Part {
-    /// Of one half.
+    /// Of one slot.
     bytes: u64,
     /// How often its memory has been replaced.
     generation: u64,
@@ -128,11 +129,12 @@ impl Drop for PortId {
 
 impl Area {
     /// Of `n` ranks, empty.
-    pub(super) fn new(number: u64, form: Form, double: bool, n: u32) -> Self {
+    pub(super) fn new(number: u64, form: Form, slots: u64, n: u32) -> Self {
+        let slots = slots.max(1);
         let parts = (0..n).map(|_| Part::default()).collect();
         let zero = || AtomicU64::new(0);
-        let clock = Arc::new(AreaClock { form, double, epoch: zero(), version: zero(), digest: zero() });
-        let area = Self { number, double, clock, parts, given: vec![false; n as usize] };
+        let clock = Arc::new(AreaClock { form, slots, epoch: zero(), version: zero(), digest: zero() });
+        let area = Self { number, slots, clock, parts, given: vec![false; n as usize] };
         area.note_parts();
         area
     }
@@ -142,8 +144,8 @@ impl Area {
         &self.clock
     }
 
-    /// Bytes of one half of the part of `rank`.
-    pub(super) fn half_bytes(&self, rank: u32) -> u64 {
+    /// Bytes of one slot of the part of `rank`.
+    pub(super) fn slot_bytes(&self, rank: u32) -> u64 {
         self.parts.get(rank as usize).map_or(0, |part| part.bytes)
     }
 
@@ -154,18 +156,18 @@ impl Area {
         self.clock.digest.store(digest, Ordering::Relaxed);
     }
 
-    /// Makes the parts at least as large as a launch needs, in bytes of one half by rank, and replaces all of them when
+    /// Makes the parts at least as large as a launch needs, in bytes of one slot by rank, and replaces all of them when
     /// flags begin anew. Before each launch; the same on all ranks.
     ///
     /// # Errors
     /// `mem.bounds` beyond 64 bits; nothing has changed then.
     pub(super) fn resize(&mut self, rank: u32, needs: impl Iterator<Item = Option<u64>>) -> Result<()> {
-        let halves = self.halves();
+        let slots = self.slots;
         let rounded = |need: u64| {
             // Powers of two: few steps for growing messages.
             let bytes = need.max(ALIGNMENT).checked_next_power_of_two().unwrap_or(need);
             let bytes = bytes.checked_next_multiple_of(ALIGNMENT)?;
-            bytes.checked_mul(halves).map(|_| bytes)
+            bytes.checked_mul(slots).map(|_| bytes)
         };
         let beyond = MemoryError::OutOfBounds {
             operation: "plan scratch",
@@ -213,13 +215,13 @@ impl Area {
     /// Takes over the memories that a launch needs, and gives this rank's to those that need it.
     pub(super) fn exchange(&mut self, shared: &Shared, roles: &Roles, deadline: Deadline) -> Result<()> {
         let comm = &shared.comm;
-        let halves = self.halves();
+        let slots = self.slots;
         if let Some(own) = self.parts.get_mut(comm.rank() as usize).filter(|part| part.bytes > 0) {
             let memory = match &own.memory {
                 Some(mapped) => mapped.memory.clone(),
                 None => {
                     let region =
-                        SharedBuffer::allocate(own.bytes * halves)?.region().cloned().ok_or(NO_REGION)?;
+                        SharedBuffer::allocate(own.bytes * slots)?.region().cloned().ok_or(NO_REGION)?;
                     let memory = comm.register_memory(region, shared.hosts.transports(), Access::ALL)?;
                     own.memory = Some(Mapped { memory: memory.clone(), id: None });
                     memory
@@ -239,7 +241,7 @@ impl Area {
         for (owner, exchange) in pending {
             let memory = exchange.wait(deadline)?;
             let Some(part) = self.parts.get_mut(owner as usize) else { continue };
-            if memory.size() < part.bytes * halves {
+            if memory.size() < part.bytes * slots {
                 let what = "all ranks compute the same areas";
                 return Err(Error::Internal { place: "plan scratch", what });
             }
@@ -250,19 +252,15 @@ impl Area {
 
     /// Where the part of `rank` begins in this launch.
     pub(super) fn place(&mut self, rank: u32, service: Option<&ProxyService>) -> Result<Option<Place>> {
-        let half = self.clock.half();
+        let slot = self.clock.slot();
         let Some(part) = self.parts.get_mut(rank as usize) else { return Ok(None) };
-        let offset = half * part.bytes;
+        let offset = slot * part.bytes;
         let Some(mapped) = &mut part.memory else { return Ok(None) };
         if let (Some(service), None) = (service, &mapped.id) {
             mapped.id = Some(PortId { id: service.add_memory(&mapped.memory)?, service: service.clone() });
         }
         let id = mapped.id.as_ref().map(|id| id.id);
         Ok(Some(Place::Memory { memory: mapped.memory.clone(), offset, id }))
-    }
-
-    fn halves(&self) -> u64 {
-        if self.double { 2 } else { 1 }
     }
 }
 
@@ -280,7 +278,7 @@ mod tests {
 
     #[test]
     fn parts_grow_by_powers_of_two_and_are_given_anew() {
-        let mut area = Area::new(0, Form::Raw, true, 3);
+        let mut area = Area::new(0, Form::Raw, 2, 3);
         resize(&mut area, [0, 1, 100]);
         assert_eq!(sizes(&area), [(0, 0), (64, 1), (128, 1)]);
         area.given.fill(true);
@@ -290,7 +288,7 @@ mod tests {
         resize(&mut area, [4096, 0, 0]);
         assert_eq!(sizes(&area), [(4096, 1), (128, 2), (128, 1)]);
         assert_eq!(area.given, [false; 3]);
-        // Two halves are too much; nothing has changed.
+        // Two slots are too much; nothing has changed.
         let before = area.digest();
         let error = area.resize(0, [Some(5000), Some(1 << 63), Some(0)].into_iter()).unwrap_err();
         assert_eq!((error.id(), area.digest()), ("mem.bounds", before));
@@ -300,7 +298,7 @@ mod tests {
     #[test]
     fn flags_are_never_zero_and_begin_anew_with_new_memory() {
         let at = |form, epoch| {
-            let area = Area::new(0, form, true, 3);
+            let area = Area::new(0, form, 2, 3);
             area.clock.epoch.store(epoch, Ordering::Relaxed);
             area
         };

@@ -12,7 +12,7 @@ use warpway_core::{Error, Timeout};
 
 use super::executor::lock;
 use super::launch_bases::Bases;
-use super::linked::{Halves, LinkedBlock};
+use super::linked::{LinkedBlock, Turn};
 use super::program::{BlockProgram, PortPut, Step};
 use super::setup::{BlockObjects, Channels};
 use super::transfer::{Kernels, Mover, Room, ShortRoom, Slice};
@@ -59,13 +59,13 @@ impl Run<'_> {
     pub(super) fn linked_block(
         &self,
         waiter: &Waiter,
-        (program, linked, halves): (&BlockProgram, &LinkedBlock, Halves),
+        (program, linked, turn): (&BlockProgram, &LinkedBlock, Turn),
         record: impl FnOnce(),
     ) -> Result<()> {
         let mover = self.mover(waiter, program, Room::NONE);
         let signal = |step: &Step| self.other_step(&mover, step, Slice::ALL);
         let failed = |at, error| self.failed(program, at, 0, error);
-        linked.run((program, halves), &mover, record, signal, failed)
+        linked.run((program, turn), &mover, record, signal, failed)
     }
 
     #[inline]

@@ -257,6 +257,22 @@ impl Control {
         }
     }
 
+    /// The last launch that `peer` has started, as far as it has told this rank.
+    pub(super) fn begun(&self, peer: u32) -> u64 {
+        self.here.get(peer as usize).map_or(0, |corner| corner.started.load())
+    }
+
+    /// What this rank has told `peer` of launch `sequence`, a rank of this host.
+    pub(super) fn told(&self, peer: u32, sequence: u64) -> Option<Words> {
+        match self.there.get(peer as usize)? {
+            There::Mapped(corner, _) => match corner.records.read(sequence) {
+                Found::Record(words) => Some(words),
+                Found::Earlier | Found::Later => None,
+            },
+            There::Far(_) => None,
+        }
+    }
+
     /// What `peer` notifies when it starts a launch.
     pub(super) fn started(&self, peer: u32) -> Option<&EventCount> {
         self.here.get(peer as usize).map(|corner| corner.started.event())

@@ -216,7 +216,7 @@ impl PlanExecutor {
         let told = if all { &roles.others } else { &roles.peers };
         let channels = setup::connect(shared, &Topology::new(&plan), told, deadline)?;
         let inboxes = RowInboxes::exchange(shared, &plan, &roles, deadline)?;
-        let scratch = shared.areas.scratch(&geometry, shares);
+        let scratch = shared.areas.scratch(&geometry, shares, plan.has_scratch_credits());
         let known = Known { plan, name, function, geometry, identity, contract, scratch, roles, inboxes };
         Ok(PreparedPlan::new(Arc::clone(shared), known, channels, objects))
     }

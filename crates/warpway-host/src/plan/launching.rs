@@ -12,6 +12,7 @@ use warpway_plan::{BufferKind, SizeRows};
 
 use super::block_run::Run;
 use super::control::Peer;
+use super::credit::Credits;
 use super::executor::lock;
 use super::kept::{Kept, Slots};
 use super::launch_bases::{Bases, Place};
@@ -49,6 +50,10 @@ impl Prepared {
         let kept = &mut *lock(&self.kept);
         let publications = self.publish(kept, launch)?;
         let mut record = LaunchRecord { areas: areas.digest(), ..self.record(launch, &publications) };
+        if self.has_credits {
+            // Ranks that run ahead must not take one launch for another.
+            record.areas = Entered::join(record.areas, sequence);
+        }
         let mut extents = Vec::new();
         let mut row_memory = lock(&self.rows);
         match &ready {
@@ -116,15 +121,16 @@ impl Prepared {
             self.flush(program).map_err(explained)?;
         }
         self.close(&waiting).map_err(explained)?;
-        let repeat = (self.can_repeat() && !all && !scratch.is_own()).then(|| {
+        let repeat = (self.can_repeat() && !all && scratch.can_repeat()).then(|| {
             let found = Found {
                 compiled: &compiled,
                 record: &record,
                 bases: &bases,
                 kernels: &kernels,
                 peers: &self.roles.peers,
+                credits: self.has_credits.then(|| Credits::new(&self.roles.scratch_owners, &launched)),
             };
-            Repeat::of(self.number, launch, &areas, &found)
+            Repeat::of(self.number, launch, &areas, found)
         });
         areas.advance();
         bases.clear();
@@ -226,7 +232,8 @@ impl Prepared {
     /// Waits for whom this launch must wait before it begins, and takes scratch over.
     fn open(&self, waiting: &Waiting<'_>, areas: &mut Entered<'_>, all: bool) -> Result<()> {
         let shared = &*self.shared;
-        let first = match (all, self.contract.repairs.start_handshake) {
+        // A launch that is not the first of its kind runs ahead; this one begins when its peers have.
+        let first = match (all, self.contract.repairs.start_handshake || self.has_credits) {
             (true, _) => &self.roles.others[..],
             (false, true) => &self.roles.peers[..],
             (false, false) => &[],

@@ -22,25 +22,29 @@ const TILE: usize = 512;
 /// Sources that a linked fold has at most.
 const SOURCES: usize = 8;
 
-/// The address of an operand in either half of its area; the same one twice for inputs and outputs.
+/// The address of an operand in each slot of its area.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Linked {
-    pub(super) halves: [NonNull<u8>; 2],
+    pub(super) first: NonNull<u8>,
+    /// From one slot to the next; 0 for inputs and outputs.
+    pub(super) step: u64,
     pub(super) form: Form,
 }
 
-/// Which half of the areas a launch uses, each 0 or 1.
+/// Which slots of the areas a launch uses.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Halves {
+pub(super) struct Turn {
     pub(super) raw: u64,
     pub(super) packets: u64,
 }
 
 impl Linked {
     #[inline]
-    fn at(&self, halves: Halves) -> NonNull<u8> {
-        let half = if self.form == Form::Raw { halves.raw } else { halves.packets };
-        self.halves[usize::from(half != 0)]
+    fn at(&self, turn: Turn) -> NonNull<u8> {
+        let slot = if self.form == Form::Raw { turn.raw } else { turn.packets };
+        // Wrapping, as the address of a buffer that is not touched is nothing.
+        let address = self.first.as_ptr().wrapping_add((slot * self.step) as usize);
+        NonNull::new(address).unwrap_or(self.first)
     }
 }
 
@@ -92,7 +96,7 @@ impl LinkedBlock {
     #[inline]
     pub(super) fn run(
         &self,
-        (program, halves): (&BlockProgram, Halves),
+        (program, turn): (&BlockProgram, Turn),
         mover: &Mover<'_>,
         record: impl FnOnce(),
         signal: impl Fn(&Step) -> Result<()>,
@@ -107,7 +111,7 @@ impl LinkedBlock {
             }
             let done = match step {
                 // SAFETY: `of` says who vouches for the addresses; a piece lies within the reach of its base.
-                Step::Move(transfer) => unsafe { linked.run(transfer, mover, halves) },
+                Step::Move(transfer) => unsafe { linked.run(transfer, mover, turn) },
                 other => signal(other),
             };
             done.map_err(|error| failed(at, error))?;
@@ -148,7 +152,7 @@ impl LinkedStep {
                     let LinkedSource { from, form, input } =
                         LinkedSource { from: *from, form: operand.form, input: operand.input };
                     // A source that shares only a part with the result would be read after it is written.
-                    let (from_first, to_first) = (from.halves[0], to.halves[0]);
+                    let (from_first, to_first) = (from.first, to.first);
                     let apart = from_first == to_first || !overlap(from_first, to_first, bytes);
                     (form == Form::Packets || apart).then_some(LinkedSource { from, form, input })
                 };
@@ -165,30 +169,30 @@ impl LinkedStep {
     /// # Safety
     /// The addresses must be mapped for the piece of the transfer.
     #[inline]
-    unsafe fn run(&self, transfer: &Transfer, mover: &Mover<'_>, halves: Halves) -> Result<()> {
+    unsafe fn run(&self, transfer: &Transfer, mover: &Mover<'_>, turn: Turn) -> Result<()> {
         match self {
             Self::Signal => Ok(()),
             Self::Send { from, to, bytes, cover } => {
                 for to in to {
                     // SAFETY: the caller's word; packets lie at multiples of their size.
-                    unsafe { pack::<Ll16>(to.at(halves), from.at(halves), *bytes, *cover, mover.flags) };
+                    unsafe { pack::<Ll16>(to.at(turn), from.at(turn), *bytes, *cover, mover.flags) };
                 }
                 mover.wake(transfer);
                 Ok(())
             }
             Self::Copy { from, to, bytes } => {
                 // SAFETY: the caller's word.
-                unsafe { copy_any(to.at(halves), from.at(halves), *bytes) };
+                unsafe { copy_any(to.at(turn), from.at(turn), *bytes) };
                 Ok(())
             }
             Self::Take { from, to, bytes } => {
-                mover.take_packets::<Ll16>(transfer, from.at(halves), to.at(halves), *bytes)
+                mover.take_packets::<Ll16>(transfer, from.at(turn), to.at(turn), *bytes)
             }
             Self::Fold { op, last, sources, to, bytes } => {
                 let mut tiles = [const { MaybeUninit::<[u8; TILE]>::uninit() }; SOURCES];
                 let mut entering = [FoldSource { address: NonNull::dangling(), input: false }; SOURCES];
                 for ((source, tile), entering) in sources.iter().zip(&mut tiles).zip(&mut entering) {
-                    let mut address = source.from.at(halves);
+                    let mut address = source.from.at(turn);
                     if source.form == Form::Packets {
                         let tile = NonNull::from(tile).cast();
                         mover.take_packets::<Ll16>(transfer, address, tile, *bytes)?;
@@ -199,7 +203,7 @@ impl LinkedStep {
                 let kernel = mover.kernels.of(*op);
                 // SAFETY: sources are mapped by the caller's word, or tiles that were just filled; the result lies exactly
                 // where a source lies or apart from all (`of`).
-                unsafe { kernel.fold_into(&entering[..sources.len()], *bytes, *last, &[to.at(halves)]) };
+                unsafe { kernel.fold_into(&entering[..sources.len()], *bytes, *last, &[to.at(turn)]) };
                 mover.wake(transfer);
                 Ok(())
             }

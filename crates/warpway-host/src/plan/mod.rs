@@ -11,7 +11,8 @@
 //! | `far.rs` | how ranks of other hosts do |
 //! | `stage.rs` | buffers that peers cannot map |
 //! | `rows.rs` | sizes that come at launch |
-//! | `scratch.rs`, `area.rs` | areas that plans share or do not, halves and epochs |
+//! | `scratch.rs`, `area.rs` | areas that plans share or do not, slots and epochs |
+//! | `credit.rs` | how far a rank that only sends may run ahead |
 //! | `compile.rs`, `program.rs` | what each block does, with all sizes worked out |
 //! | `launch_bases.rs` | where the buffers of a launch are |
 //! | `kept.rs` | what a launch need not find out again |
@@ -30,6 +31,7 @@ mod barrier;
 mod block_run;
 mod compile;
 mod control;
+mod credit;
 mod executor;
 mod far;
 mod hosts;

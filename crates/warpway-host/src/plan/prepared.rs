@@ -45,6 +45,8 @@ pub(super) struct Prepared {
     pub(super) reduce_op: Option<ReduceOp>,
     pub(super) root: Option<u32>,
     pub(super) has_pipelines: bool,
+    /// Reuse of its scratch is the executor's care.
+    pub(super) has_credits: bool,
     /// Blocks or pipelines take parts of chunks.
     pub(super) divides_chunks: bool,
     /// Some operation of this rank writes to its own input.
@@ -104,6 +106,7 @@ impl PreparedPlan {
             reduce_op: first_fold(&plan),
             root: root(&plan),
             has_pipelines,
+            has_credits: plan.has_scratch_credits(),
             divides_chunks: has_pipelines || plan.operations().any(|(_, _, operation)| is_shared(operation)),
             writes_input: writes_input(&plan, shared.comm.rank()),
             roles,

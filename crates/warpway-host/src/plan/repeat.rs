@@ -15,16 +15,17 @@ use warpway_plan::{BufferKind, DataType, Form};
 
 use super::area::AreaClock;
 use super::block_run::Run;
+use super::credit::Credits;
 use super::launch_bases::Bases;
 use super::launching::{flags, recorded};
-use super::linked::{Halves, Linked, LinkedBlock};
+use super::linked::{Linked, LinkedBlock, Turn};
 use super::prepared::{Compiled, Prepared};
 use super::program::{BaseKey, BlockProgram, Operand};
 use super::record::{LaunchRecord, Marks, Words};
 use super::request::{PacketFormat, PlanLaunch, SeenView};
 use super::scratch::Entered;
 use super::transfer::Kernels;
-use super::waiting::Launched;
+use super::waiting::{Launched, Waiting};
 use crate::packet::{Ll16, Packet as _};
 
 /// Launches that are remembered.
@@ -64,13 +65,15 @@ pub(super) struct Repeat {
     marks: Marks,
     /// Raw, packets; and their versions.
     areas: [Option<(Arc<AreaClock>, u64)>; 2],
-    places: Vec<HalvedPlace>,
+    places: Vec<SlottedPlace>,
     bases: Bases,
     kernels: Kernels,
     /// The one block begins with packets to all peers, and wakes them behind those.
     quiet: bool,
     /// See [`Run::packets_tell_all`].
     packets_tell_all: bool,
+    /// Of plans whose scratch is the executor's care.
+    credits: Option<Credits>,
     /// Of a short launch; it needs no bases.
     linked: Option<LinkedBlock>,
 }
@@ -84,10 +87,10 @@ struct Key {
     packets: PacketFormat,
 }
 
-/// A buffer, or both halves of a part of scratch.
-struct HalvedPlace {
+/// A buffer, or all slots of a part of scratch.
+struct SlottedPlace {
     first: NonNull<u8>,
-    /// From one half to the other.
+    /// From one slot to the next.
     step: u64,
     form: Form,
 }
@@ -143,11 +146,12 @@ pub(super) struct Found<'a> {
     pub(super) bases: &'a Bases,
     pub(super) kernels: &'a Kernels,
     pub(super) peers: &'a [u32],
+    pub(super) credits: Option<Credits>,
 }
 
 impl Repeat {
     /// Of a launch that has succeeded and has not left its areas yet.
-    pub(super) fn of(plan: u64, launch: &PlanLaunch<'_>, areas: &Entered<'_>, found: &Found<'_>) -> Self {
+    pub(super) fn of(plan: u64, launch: &PlanLaunch<'_>, areas: &Entered<'_>, found: Found<'_>) -> Self {
         let of_the_block = |ranks: fn(&BlockProgram) -> &Vec<u32>| match &found.compiled.program.blocks[..] {
             [block] => found.peers.iter().all(|peer| ranks(block).contains(peer)),
             _ => false,
@@ -157,14 +161,14 @@ impl Repeat {
         let words = found.record.to_words();
         let area = |form| areas.area(form).map(|area| (Arc::clone(area.clock()), area.clock().version()));
         let place = |(number, key): (u32, BaseKey)| {
-            let (address, step) = (found.bases.address(number), areas.half_bytes(key));
-            let back = areas.area(key.form).map_or(0, |area| area.clock().half() * step);
+            let (address, step) = (found.bases.address(number), areas.slot_bytes(key));
+            let back = areas.area(key.form).map_or(0, |area| area.clock().slot() * step);
             // Wrapping, as the address of a buffer that is not touched is nothing.
             let first = NonNull::new(address.as_ptr().wrapping_sub(back as usize)).unwrap_or(address);
-            HalvedPlace { first, step, form: key.form }
+            SlottedPlace { first, step, form: key.form }
         };
         let keys = found.compiled.program.bases.iter().map(|base| base.key);
-        let places: Vec<HalvedPlace> = (0..).zip(keys).map(place).collect();
+        let places: Vec<SlottedPlace> = (0..).zip(keys).map(place).collect();
         let linked = match &found.compiled.program.blocks[..] {
             // SAFETY: the bases of the program, which the launch has found mapped for their reach. Launches with other
             // buffers, or with areas that have got other memories, are no repetitions.
@@ -186,6 +190,7 @@ impl Repeat {
             kernels: *found.kernels,
             quiet,
             packets_tell_all: marked && of_the_block(|block| &block.hears),
+            credits: found.credits,
             linked,
         }
     }
@@ -199,19 +204,19 @@ impl Repeat {
     }
 
     /// Brings everything that counts launches up to date.
-    fn turn(&mut self) {
+    fn turn(&mut self, sequence: u64) {
         let digest = self.clocks().fold(0, |digest, (clock, _)| Entered::join(digest, clock.digest()));
-        self.record.areas = digest;
+        self.record.areas = if self.credits.is_some() { Entered::join(digest, sequence) } else { digest };
         self.record.put_areas(&mut self.words);
         if self.linked.is_some() {
             return;
         }
-        let half = |form: Form| match (&self.areas, form) {
-            ([Some((clock, _)), _], Form::Raw) | ([_, Some((clock, _))], Form::Packets) => clock.half(),
+        let slot = |form: Form| match (&self.areas, form) {
+            ([Some((clock, _)), _], Form::Raw) | ([_, Some((clock, _))], Form::Packets) => clock.slot(),
             _ => 0,
         };
         let places = self.places.iter().map(|place| {
-            let offset = half(place.form) * place.step;
+            let offset = slot(place.form) * place.step;
             // Wrapping, as the address of a buffer that is not touched is nothing.
             NonNull::new(place.first.as_ptr().wrapping_add(offset as usize)).unwrap_or(place.first)
         });
@@ -220,19 +225,17 @@ impl Repeat {
 }
 
 /// Where an operand is, so many bytes into its base.
-fn link(places: &[HalvedPlace], operand: Operand, offset: u64) -> Option<Linked> {
+fn link(places: &[SlottedPlace], operand: Operand, offset: u64) -> Option<Linked> {
     let place = places.get(operand.base as usize)?;
-    let half = |half: u64| {
-        // Wrapping as in `turn`; within the base all the same.
-        NonNull::new(place.first.as_ptr().wrapping_add((half * place.step + offset) as usize))
-    };
-    Some(Linked { halves: [half(0)?, half(1)?], form: place.form })
+    // Wrapping as in `turn`; within the base all the same.
+    let first = NonNull::new(place.first.as_ptr().wrapping_add(offset as usize))?;
+    Some(Linked { first, step: place.step, form: place.form })
 }
 
 impl Prepared {
     /// Launches what an earlier launch has launched.
     pub(super) fn launch_again(&self, sequence: u64, repeat: &mut Repeat) -> Result<()> {
-        repeat.turn();
+        repeat.turn(sequence);
         let (shared, repeat) = (&*self.shared, &*repeat);
         let peers = &self.roles.peers[..];
         shared.control.announce(sequence, &repeat.words, peers, &[], repeat.quiet)?;
@@ -249,6 +252,11 @@ impl Prepared {
             owners: &self.roles.owners,
             told_all: false.into(),
         };
+        if let Some(credits) = &repeat.credits {
+            let timeout = shared.config.device_timeout;
+            let waiting = Waiting { launched: &launched, waiter: shared.comm.waiter(), timeout };
+            credits.spend(&waiting).map_err(|error| launched.explained(error))?;
+        }
         let flag = repeat.areas[1].as_ref().map_or(1, |(clock, _)| clock.flag());
         let run = Run {
             plan: &self.name,
@@ -264,17 +272,19 @@ impl Prepared {
         let program = &repeat.compiled.program;
         match (&repeat.linked, &program.blocks[..]) {
             (Some(linked), [block]) => {
-                let half = |area: usize| repeat.areas[area].as_ref().map_or(0, |(clock, _)| clock.half());
-                let halves = Halves { raw: half(0), packets: half(1) };
+                let slot = |area: usize| repeat.areas[area].as_ref().map_or(0, |(clock, _)| clock.slot());
+                let turn = Turn { raw: slot(0), packets: slot(1) };
                 let waiter = shared.comm.waiter();
                 recorded((shared.comm.rank(), waiter), |record| {
-                    run.linked_block(waiter, (block, linked, halves), record)
+                    run.linked_block(waiter, (block, linked, turn), record)
                 })
                 .map_err(|error| launched.explained(error))?;
             }
             _ => self.run_blocks(&run, program).map_err(|error| launched.explained(error))?,
         }
-        if let Some(difference) = (!repeat.packets_tell_all).then(|| launched.difference()).flatten() {
+        // Whoever runs ahead compares when it looks for credit: the peers have not come yet.
+        let is_trusted = repeat.packets_tell_all || repeat.credits.as_ref().is_some_and(Credits::compares);
+        if let Some(difference) = (!is_trusted).then(|| launched.difference()).flatten() {
             return Err(difference.into());
         }
         repeat.clocks().for_each(|(clock, _)| clock.advance());
@@ -297,10 +307,10 @@ impl std::fmt::Debug for Repeat {
 }
 
 impl Entered<'_> {
-    /// From one half of a buffer to the other; 0 for inputs and outputs.
-    fn half_bytes(&self, BaseKey { rank, buffer, form }: BaseKey) -> u64 {
+    /// From one slot of a buffer to the next; 0 for inputs and outputs.
+    fn slot_bytes(&self, BaseKey { rank, buffer, form }: BaseKey) -> u64 {
         match (buffer, self.area(form)) {
-            (BufferKind::Scratch, Some(area)) => area.half_bytes(rank),
+            (BufferKind::Scratch, Some(area)) => area.slot_bytes(rank),
             _ => 0,
         }
     }

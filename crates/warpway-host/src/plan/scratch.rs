@@ -13,6 +13,8 @@
 //!   tells nothing. Such a launch begins when all ranks have begun it, which is what either case above asks of e; e + 1 asks
 //!   nothing of it. All ranks, not the plan's peers: the slots of e are those of others in e - 1.
 //!
+//! * *Credits.* A plan whose scratch is the executor's care writes only where `credit.rs` finds room.
+//!
 //! On an area of its own a plan knows what it knows from its launches before, so that it also waits for all ranks
 //! when chunks lie elsewhere than in the last launch, or were perhaps empty then.
 
@@ -26,6 +28,7 @@ use warpway_plan::verify::ShareableAreas;
 use warpway_plan::{Form, Geometry};
 
 use super::area::Area;
+use super::credit::AHEAD;
 use super::executor::{Shared, lock};
 use super::launch_bases::Place;
 use super::roles::Roles;
@@ -47,6 +50,8 @@ pub(super) struct Scratch {
     packets: Option<Arc<Mutex<Area>>>,
     /// Some area is this plan's alone.
     own: bool,
+    /// Its ranks wait for credit before they write ([`Credits`](super::credit::Credits)).
+    credits: bool,
     /// Of the last launch.
     last: Option<Division>,
 }
@@ -79,31 +84,37 @@ pub(super) fn used(geometry: &Geometry) -> ShareableAreas {
 
 impl Areas {
     pub(super) fn new(ranks: u32) -> Self {
-        let kinds = [(Form::Raw, false), (Form::Raw, true), (Form::Packets, false), (Form::Packets, true)];
+        let kinds = [(Form::Raw, 1), (Form::Raw, 2), (Form::Packets, 1), (Form::Packets, 2)];
         let mut number = 0..;
-        let area = |(form, double)| {
-            Arc::new(Mutex::new(Area::new(number.next().unwrap_or_default(), form, double, ranks)))
+        let area = |(form, slots)| {
+            Arc::new(Mutex::new(Area::new(number.next().unwrap_or_default(), form, slots, ranks)))
         };
         Self { ranks, shared: kinds.map(area), count: AtomicU64::new(kinds.len() as u64) }
     }
 
     /// Of a plan that shares some of its areas; of the others it gets its own. The same plans in the same order on all
     /// ranks.
-    pub(super) fn scratch(&self, geometry: &Geometry, shares: ShareableAreas) -> Scratch {
+    pub(super) fn scratch(&self, geometry: &Geometry, shares: ShareableAreas, credits: bool) -> Scratch {
         let ShareableAreas { raw, packets } = used(geometry);
         let double = geometry.double_scratch();
+        let slots = match (credits, double) {
+            (true, _) => AHEAD,
+            (false, true) => 2,
+            (false, false) => 1,
+        };
         let area = |form, shared| match (form, shared) {
             (Form::Raw, true) => Arc::clone(&self.shared[usize::from(double)]),
             (Form::Packets, true) => Arc::clone(&self.shared[2 + usize::from(double)]),
             (form, false) => {
                 let number = self.count.fetch_add(1, Ordering::Relaxed);
-                Arc::new(Mutex::new(Area::new(number, form, double, self.ranks)))
+                Arc::new(Mutex::new(Area::new(number, form, slots, self.ranks)))
             }
         };
         Scratch {
             raw: raw.then(|| area(Form::Raw, shares.raw)),
             packets: packets.then(|| area(Form::Packets, shares.packets)),
             own: (raw && !shares.raw) || (packets && !shares.packets),
+            credits,
             last: None,
         }
     }
@@ -115,12 +126,14 @@ impl Scratch {
     pub(super) fn waits_for_all(&mut self, now: Division) -> bool {
         let moves = self.last.replace(now).is_some_and(|last| last != now);
         let used = self.raw.is_some() || self.packets.is_some();
-        used && (now.is_silent || (self.own && moves))
+        // Where there is credit a slot is free, however it was divided.
+        used && (now.is_silent || (self.own && moves && !self.credits))
     }
 
-    /// True if some area is this plan's alone.
-    pub(super) fn is_own(&self) -> bool {
-        self.own
+    /// True if a launch may find out less than the first one did: the areas are those of many plans, or waiting for credit is
+    /// all that there is to do.
+    pub(super) fn can_repeat(&self) -> bool {
+        !self.own || self.credits
     }
 
     /// While launches of the executor wait for this one.

@@ -8,7 +8,7 @@ use warpway_core::memory::{MemoryError, RegisteredMemory};
 use super::record::WORDS;
 
 /// Launches whose records are kept; a reader further behind finds a later one.
-pub(super) const RING: u64 = 16;
+pub(super) const RING: u64 = 32;
 /// Words of a slot: the sequence number, those of the record, and what fills up cache lines.
 const SLOT_WORDS: usize = (WORDS + 1).next_multiple_of(8);
 const SLOT_BYTES: u64 = 8 * SLOT_WORDS as u64;

@@ -70,6 +70,19 @@ impl Launched<'_> {
         found.or_else(refused).inspect(|_| self.control.settle())
     }
 
+    /// The difference between what this rank and a peer of this host have told each other of a step that both may have
+    /// left; `None` if one of them has told nothing.
+    pub(super) fn difference_at(&self, peer: u32, sequence: u64) -> Option<ExecutionError> {
+        let own = self.control.told(peer, sequence)?;
+        if self.control.agrees(peer, sequence, fingerprint(&own)) {
+            return None;
+        }
+        let Peer::Here(there) = self.control.peer(peer, sequence) else { return None };
+        let record = LaunchRecord::from_words(&own)?;
+        Launched { sequence, words: &own, record: &record, told_all: true.into(), ..*self }
+            .compare(peer, &there)
+    }
+
     /// What ended a launch: a failure of the communicator may stem from what a peer has launched.
     pub(super) fn explained(&self, error: Error) -> Error {
         match tells_of_another_call(&error) {

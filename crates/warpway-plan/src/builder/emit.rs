@@ -5,8 +5,8 @@ use super::program::{MAX_BLOCKS, Program};
 use super::step::{Block, Step, StepAction, SyncKind};
 use super::tables::{BlockTables, Rank};
 use crate::ir::{
-    Action, BufferKind, ChannelEntry, ChannelRefs, ChannelType, Operation, Pipeline, Plan, RankGroup,
-    RankPlan, RemoteBufferRefs, SizeIds, ThreadBlock, Via,
+    Action, BufferKind, ChannelEntry, ChannelRefs, ChannelType, Extension, Operation, Pipeline, Plan,
+    RankGroup, RankPlan, RemoteBufferRefs, SizeIds, ThreadBlock, Via,
 };
 use crate::passes::{
     BuildWarning, Compat, PassResult, Scope, Shift, check_balance, mark_unused, replicate, replicated,
@@ -92,7 +92,7 @@ impl Program {
             min_message_size: options.min_message_size,
             max_message_size: options.max_message_size,
             ranks,
-            extensions: Default::default(),
+            extensions: options.scratch_credits.then_some(Extension::ScratchCredits).into_iter().collect(),
         };
         plan.extensions = plan.used_extensions();
         plan

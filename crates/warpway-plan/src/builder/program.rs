@@ -38,6 +38,8 @@ pub struct ProgramOptions {
     pub threads_per_block: u32,
     /// Consecutive launches alternate between two halves of the scratch.
     pub double_scratch: bool,
+    /// Reuse of scratch is the executor's care: [`Extension::ScratchCredits`](crate::Extension::ScratchCredits).
+    pub scratch_credits: bool,
     /// Bytes; the unit of all splitting. A power of two, 4 to 1048576.
     pub buffer_alignment: u64,
     /// The least checked size in bytes.
@@ -59,6 +61,7 @@ impl ProgramOptions {
             reuse_resources: false,
             threads_per_block: 1024,
             double_scratch: false,
+            scratch_credits: false,
             buffer_alignment: 16,
             min_message_size: 0,
             max_message_size: u64::MAX,

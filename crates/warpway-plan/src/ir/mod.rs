@@ -66,6 +66,10 @@ pub enum Extension {
     ReduceOp,
     /// Chunk sizes from a table at launch.
     SizedChunks,
+    /// Reuse of scratch is the executor's care: a rank begins to touch a rank's scratch only when that one has ended the
+    /// launch that used the same place before. So the plan needs no acknowledgements, and ranks that only send run ahead
+    /// as far as the executor has room for.
+    ScratchCredits,
 }
 
 /// One collective algorithm for all ranks.

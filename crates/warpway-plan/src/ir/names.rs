@@ -54,6 +54,7 @@ names!(Extension {
     Order = "order",
     ReduceOp = "reduce_op",
     SizedChunks = "sized_chunks",
+    ScratchCredits = "scratch_credits",
 });
 
 names!(ChannelType { Memory = "memory", Port = "port", Switch = "switch" });

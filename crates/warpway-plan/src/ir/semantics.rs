@@ -147,6 +147,10 @@ impl Plan {
     /// The extensions that its contents need.
     pub fn used_extensions(&self) -> BTreeSet<Extension> {
         let mut used = BTreeSet::new();
+        // It shows nowhere else.
+        if self.has_scratch_credits() {
+            used.insert(Extension::ScratchCredits);
+        }
         if self.ranks.iter().any(|rank| rank.size_ids.is_some()) {
             used.insert(Extension::SizedChunks);
         }
@@ -172,6 +176,11 @@ impl Plan {
             }
         }
         used
+    }
+
+    /// True if the executor sees to it that scratch is not written before it is free ([`Extension::ScratchCredits`]).
+    pub fn has_scratch_credits(&self) -> bool {
+        self.extensions.contains(&Extension::ScratchCredits)
     }
 
     /// Number of ranks.

@@ -4,6 +4,9 @@
 //! Every way from one launch to the next leads over the end of a rank's launch and the start of its next one. So
 //! one launch tells it all: an access comes before another of the next launch if it comes before the end of some
 //! rank whose start comes before the other. With double buffering two such steps lie between.
+//!
+//! Plans with scratch credits have the executor's word instead: where a rank has begun a launch, those whose scratch it
+//! touches have ended the one that used the same place before.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +22,7 @@ use super::report::{Diagnostic, Place, ShareableAreas};
 use super::scale::Cut;
 use super::slots::{Reader, Write};
 use super::trace::Trace;
-use crate::ir::Form;
+use crate::ir::{BufferKind, Form, Plan, RankPlan, RemoteBuffer};
 
 /// Makes the counter-example of two accesses.
 pub(super) type Example<'a> = &'a dyn Fn(&Act, Later) -> Vec<String>;
@@ -32,11 +35,12 @@ pub(super) fn check(
     options: &Options<'_>,
     findings: &mut Findings,
 ) {
-    let launches = Launches { double: trace.plan().double_scratch, ends: &replay.ends, example };
+    let credits = trace.plan().has_scratch_credits().then(|| owners(trace.plan()));
+    let launches = Launches { double: trace.plan().double_scratch, credits, ends: &replay.ends, example };
     // With a closing handshake every rank has ended before any starts again. Another plan need not have one, and
     // that plan's launch may lie before: then only what is known before the first write counts, not what is at the end.
     if trace.repairs.closing_handshake {
-        return match launches.double {
+        return match launches.double && launches.credits.is_none() {
             true => findings.areas_are(ShareableAreas { raw: true, packets: true }),
             false => sharing(trace, &launches, replay, findings),
         };
@@ -56,6 +60,8 @@ pub(super) fn check(
 /// From one launch to the next that uses the same part of the scratch.
 struct Launches<'a> {
     double: bool,
+    /// By rank, of plans with scratch credits: the owners of the scratch that it touches.
+    credits: Option<Vec<RankSet>>,
     ends: &'a [Knowledge],
     example: Example<'a>,
 }
@@ -64,6 +70,10 @@ impl Launches<'_> {
     /// The ranks whose end comes before something in the next launch on the same scratch, that comes after the
     /// start of `started`.
     fn ended(&self, started: &RankSet, of: fn(&Knowledge) -> &RankSet) -> RankSet {
+        if let Some(owners) = &self.credits {
+            let owners = started.iter().filter_map(|rank| owners.get(rank as usize));
+            return owners.fold(started.clone(), |all, owners| all.union(owners));
+        }
         if !self.double {
             return started.clone();
         }
@@ -84,6 +94,14 @@ impl Launches<'_> {
     fn is_over(&self, at: Position, ended: &RankSet) -> bool {
         ended.iter().any(|rank| self.ends.get(rank as usize).is_some_and(|end| end.clock.covers(at)))
     }
+}
+
+/// By rank: those whose scratch it names.
+fn owners(plan: &Plan) -> Vec<RankSet> {
+    let scratch = |remote: &&RemoteBuffer| remote.buffer == BufferKind::Scratch;
+    let of =
+        |rank: &RankPlan| RankSet::of(rank.remote_buffers.iter().filter(scratch).map(|remote| remote.rank));
+    plan.ranks.iter().map(of).collect()
 }
 
 /// Accesses of one thread: the last of them is the hardest to come after, the first the hardest to
@@ -231,6 +249,12 @@ fn reader_in_danger<'w>(launches: &Launches<'_>, write: &'w Write) -> Option<&'w
 
 /// V612: the first pair of ranks of each area that do not know enough of each other.
 fn sharing(trace: &Trace<'_>, launches: &Launches<'_>, replay: &Replay<'_, '_>, findings: &mut Findings) {
+    if launches.credits.is_some() {
+        // Other plans on the area would have to keep the promise, too.
+        let message = "the scratch is not for other plans: its reuse is the executor's care".to_owned();
+        findings.push(Diagnostic::info(612, message));
+        return findings.areas_are(ShareableAreas::default());
+    }
     let n_ranks = trace.plan().n_ranks();
     let mut known: BTreeMap<(Form, u32), RankSet> = BTreeMap::new();
     let mut used = [false; 2];
