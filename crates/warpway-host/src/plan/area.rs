@@ -80,6 +80,11 @@ impl AreaClock {
         self.epoch() % self.slots
     }
 
+    /// And the next one.
+    pub(super) fn slot_after(&self) -> u64 {
+        (self.epoch() + 1) % self.slots
+    }
+
     /// After a launch.
     pub(super) fn advance(&self) {
         self.epoch.store(self.epoch() + 1, Ordering::Relaxed);
