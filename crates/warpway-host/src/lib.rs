@@ -40,7 +40,6 @@ mod packet;
 mod packet_channel;
 mod plan;
 mod point_to_point;
-mod prefetch;
 mod share;
 mod worker;
 

@@ -6,6 +6,7 @@
     reason = "a test ends where something is wrong"
 )]
 
+mod ahead;
 mod buffers;
 mod coverage;
 mod faults;

@@ -80,11 +80,6 @@ impl AreaClock {
         self.epoch() % self.slots
     }
 
-    /// And the next one.
-    pub(super) fn slot_after(&self) -> u64 {
-        (self.epoch() + 1) % self.slots
-    }
-
     /// After a launch.
     pub(super) fn advance(&self) {
         self.epoch.store(self.epoch() + 1, Ordering::Relaxed);
@@ -326,7 +321,7 @@ mod tests {
     #[test]
     fn digests_tell_areas_epochs_and_sizes_apart() {
         let digest = |number, epochs, needs| {
-            let mut area = Area::new(number, Form::Packets, false, 3);
+            let mut area = Area::new(number, Form::Packets, 1, 3);
             (0..epochs).for_each(|_| area.clock.advance());
             resize(&mut area, needs);
             area.digest()

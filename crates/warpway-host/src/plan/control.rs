@@ -178,16 +178,6 @@ impl Control {
         Ok(())
     }
 
-    /// Makes ready for telling `peers` of launch `sequence` soon.
-    #[inline]
-    pub(super) fn prepare(&self, sequence: u64, peers: &[u32]) {
-        for peer in peers {
-            if let Some(There::Mapped(corner, _)) = self.there.get(*peer as usize) {
-                corner.records.prepare(sequence);
-            }
-        }
-    }
-
     /// Tells `ranks`, which know of this rank's launch `sequence`, whom it waits for in it.
     ///
     /// # Errors

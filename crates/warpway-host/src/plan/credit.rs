@@ -1,7 +1,7 @@
 //! How far a rank may run ahead of those whose scratch it writes to, in plans that leave this to the executor.
 //!
 //! A rank that only sends, such as the root of a broadcast, need not wait for its receivers: each launch writes to the
-//! next of [`SLOTS`] slots. A slot is free when its owner has ended the launch that used it last. The control memory tells
+//! next of [`AHEAD`] slots. A slot is free when its owner has ended the launch that used it last. The control memory tells
 //! which step a rank has begun, and it has ended all before. So a launch may write if the owners have begun one that is
 //! less than [`AHEAD`] steps back, whatever the launches between were.
 //!
@@ -17,10 +17,7 @@ use warpway_core::wait::WaitSite;
 use super::slots::RING;
 use super::waiting::{Launched, Waiting};
 
-/// Slots of the scratch of such plans: more than are in use at any time, so that the next one can be fetched early without
-/// taking it from whoever reads it.
-pub(super) const SLOTS: u64 = 2 * AHEAD;
-/// Steps from the last one that an owner is known to have begun to the first that
+/// Slots of the scratch of such plans, and steps from the last one that an owner is known to have begun to the first that
 /// must wait.
 pub(super) const AHEAD: u64 = 8;
 /// Whoever has run out of credit waits until an owner is no more than so many steps behind, so that the next looks are rare.

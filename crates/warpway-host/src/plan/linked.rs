@@ -13,17 +13,12 @@ use super::program::{BlockProgram, Operand, Step, Transfer, TransferKind};
 use super::transfer::{Mover, copy_any, pack};
 use crate::copy::overlap;
 use crate::numeric::FoldSource;
-use crate::packet::{Ll16, Packet as _};
-use crate::prefetch::{prefetch, prefetch_to_write};
+use crate::packet::Ll16;
 
 /// Bytes of data that a linked step has at most: above, nobody notices the difference.
 const MOST: u64 = 8 << 10;
 /// And a linked fold of packets: they are taken to the stack.
 const TILE: usize = 512;
-/// Bytes of data whose packets are fetched early.
-const EARLY: u64 = 512;
-/// Bytes.
-const LINE: u64 = 64;
 /// Sources that a linked fold has at most.
 const SOURCES: usize = 8;
 
@@ -41,9 +36,6 @@ pub(super) struct Linked {
 pub(super) struct Turn {
     pub(super) raw: u64,
     pub(super) packets: u64,
-    /// The slot of the next launch's packets, where ranks run ahead: its lines are fetched early, as nobody waits for what is
-    /// under way.
-    pub(super) ahead: Option<u64>,
 }
 
 impl Linked {
@@ -53,16 +45,6 @@ impl Linked {
         // Wrapping, as the address of a buffer that is not touched is nothing.
         let address = self.first.as_ptr().wrapping_add((slot * self.step) as usize);
         NonNull::new(address).unwrap_or(self.first)
-    }
-
-    /// Has the lines of the next launch's packets fetched, for `bytes` bytes of data.
-    #[inline]
-    fn fetch<const WRITE: bool>(&self, turn: Turn, bytes: u64) {
-        let Some(slot) = turn.ahead.filter(|_| bytes <= EARLY) else { return };
-        for line in 0..(2 * bytes).div_ceil(LINE) {
-            let address = self.first.as_ptr().wrapping_add((slot * self.step + line * LINE) as usize);
-            if WRITE { prefetch_to_write(address) } else { prefetch(address) }
-        }
     }
 }
 
@@ -194,7 +176,6 @@ impl LinkedStep {
                 for to in to {
                     // SAFETY: the caller's word; packets lie at multiples of their size.
                     unsafe { pack::<Ll16>(to.at(turn), from.at(turn), *bytes, *cover, mover.flags) };
-                    to.fetch::<true>(turn, *bytes);
                 }
                 mover.wake(transfer);
                 Ok(())
@@ -205,15 +186,7 @@ impl LinkedStep {
                 Ok(())
             }
             Self::Take { from, to, bytes } => {
-                let packets = from.at(turn);
-                // SAFETY: the caller's word.
-                let was_there = turn.ahead.is_some() && unsafe { Ll16::load(packets, mover.flags) }.is_ok();
-                mover.take_packets::<Ll16>(transfer, packets, to.at(turn), *bytes)?;
-                // Then the sender is ahead, and the next ones are there or will soon be.
-                if was_there {
-                    from.fetch::<false>(turn, *bytes);
-                }
-                Ok(())
+                mover.take_packets::<Ll16>(transfer, from.at(turn), to.at(turn), *bytes)
             }
             Self::Fold { op, last, sources, to, bytes } => {
                 let mut tiles = [const { MaybeUninit::<[u8; TILE]>::uninit() }; SOURCES];

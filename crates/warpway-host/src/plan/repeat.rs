@@ -256,7 +256,6 @@ impl Prepared {
             let timeout = shared.config.device_timeout;
             let waiting = Waiting { launched: &launched, waiter: shared.comm.waiter(), timeout };
             credits.spend(&waiting).map_err(|error| launched.explained(error))?;
-            shared.control.prepare(sequence + 1, peers);
         }
         let flag = repeat.areas[1].as_ref().map_or(1, |(clock, _)| clock.flag());
         let run = Run {
@@ -274,9 +273,7 @@ impl Prepared {
         match (&repeat.linked, &program.blocks[..]) {
             (Some(linked), [block]) => {
                 let slot = |area: usize| repeat.areas[area].as_ref().map_or(0, |(clock, _)| clock.slot());
-                let next = |(clock, _): &(Arc<AreaClock>, u64)| clock.slot_after();
-                let ahead = repeat.areas[1].as_ref().filter(|_| repeat.credits.is_some()).map(next);
-                let turn = Turn { raw: slot(0), packets: slot(1), ahead };
+                let turn = Turn { raw: slot(0), packets: slot(1) };
                 let waiter = shared.comm.waiter();
                 recorded((shared.comm.rank(), waiter), |record| {
                     run.linked_block(waiter, (block, linked, turn), record)

@@ -28,7 +28,7 @@ use warpway_plan::verify::ShareableAreas;
 use warpway_plan::{Form, Geometry};
 
 use super::area::Area;
-use super::credit::SLOTS;
+use super::credit::AHEAD;
 use super::executor::{Shared, lock};
 use super::launch_bases::Place;
 use super::roles::Roles;
@@ -98,7 +98,7 @@ impl Areas {
         let ShareableAreas { raw, packets } = used(geometry);
         let double = geometry.double_scratch();
         let slots = match (credits, double) {
-            (true, _) => SLOTS,
+            (true, _) => AHEAD,
             (false, true) => 2,
             (false, false) => 1,
         };

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use warpway_core::memory::{MemoryError, RegisteredMemory};
 
 use super::record::WORDS;
-use crate::prefetch::prefetch_to_write;
 
 /// Launches whose records are kept; a reader further behind finds a later one.
 pub(super) const RING: u64 = 32;
@@ -110,12 +109,6 @@ impl Slots {
     pub(super) fn fetch(&self, sequence: u64) {
         // The value means nothing yet.
         std::hint::black_box(self.slot(sequence)[0].load(Ordering::Relaxed));
-    }
-
-    /// Has the line fetched that [`write`](Self::write) will change for that launch.
-    #[inline]
-    pub(super) fn prepare(&self, sequence: u64) {
-        prefetch_to_write(self.slot(sequence).as_ptr().cast());
     }
 
     /// 0 is also what a slot holds that was never written: then a first record is missing.

@@ -8,7 +8,6 @@ use warpway_core::{Error, Result};
 
 use super::layout::{DESCRIPTOR_WORDS, LINE, Layout};
 use crate::copy::copy;
-use crate::prefetch::prefetch;
 
 /// See the module's page. The memory stays mapped as long as this lives.
 #[derive(Debug)]
@@ -108,3 +107,15 @@ impl Mailbox {
         }
     }
 }
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn prefetch(address: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a hint, which reads nothing as far as programs can tell, whatever the address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+fn prefetch(_address: *const u8) {}
