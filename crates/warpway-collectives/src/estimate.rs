@@ -325,7 +325,7 @@ fn broadcast_packets(size: Size) -> Steps {
     let Size { all, ranks, .. } = size;
     let near = size.near();
     let steps = move |clocks: &mut Recurrence<'_>| {
-        clocks.gather_signals(|clocks| clocks.first_packets(all, Moved::copy(all)));
+        clocks.first_packets(all, Moved::copy(all));
     };
     ((2 * all + near * 5 * all) / ranks, Box::new(steps))
 }

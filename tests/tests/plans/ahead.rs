@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use warpway::collectives::{Function, Task, World, find};
 use warpway::plan::verify::VerifiedPlan;
-use warpway::{BufferView, Communicator, DataType, PlanLaunch, PreparedPlan, Result, in_process};
+use warpway::{BufferView, Communicator, DataType, Deadline, PlanLaunch, PreparedPlan, Result, in_process};
 use warpway_tests::limited;
 
 use crate::rig::context;
@@ -52,18 +52,33 @@ impl Site {
     }
 }
 
+/// Until it is raised, or long enough for the test to fail.
+fn wait_for(flag: &AtomicU64) {
+    let patience = Deadline::after(Duration::from_secs(20));
+    while flag.load(Ordering::SeqCst) == 0 && !patience.expired() {
+        std::thread::yield_now();
+    }
+}
+
+/// The root begins to run ahead when the receiver is held up, so that it finds all its credit.
 #[test]
 fn a_root_runs_ahead_as_far_as_there_are_slots_and_no_further() {
     const KNOWN: u64 = 4;
     const ALL: u64 = 60;
     let plan = proven(Function::Broadcast, "packets", 3, 0);
-    let ended = AtomicU64::new(0);
+    let (ended, held) = (AtomicU64::new(0), AtomicU64::new(0));
     in_process(3, &context(), |comm| {
         let plan = comm.prepare(&plan)?;
         let mut site = Site::new(if comm.rank() == 0 { 5 } else { 0 }, 5);
         for turn in 1..=ALL {
+            if comm.rank() == 0 && turn == KNOWN + 1 {
+                wait_for(&held);
+            }
             if comm.rank() == 1 && turn == KNOWN + 1 {
-                while ended.load(Ordering::SeqCst) < KNOWN + LEAD {
+                held.store(1, Ordering::SeqCst);
+                // Not for ever: the assertion below says how far it came.
+                let patience = Deadline::after(Duration::from_secs(20));
+                while ended.load(Ordering::SeqCst) < KNOWN + LEAD && !patience.expired() {
                     std::thread::yield_now();
                 }
                 // Whoever went further would have done so by now, mostly.
@@ -84,17 +99,20 @@ fn a_root_runs_ahead_as_far_as_there_are_slots_and_no_further() {
 #[test]
 fn a_receiver_that_does_not_come_is_named_in_time() {
     let plan = proven(Function::Broadcast, "packets", 3, 2);
-    let gave_up = AtomicU64::new(0);
+    let (gave_up, held) = (AtomicU64::new(0), AtomicU64::new(0));
     let errors = std::sync::Mutex::new(Vec::new());
     let _ = in_process(3, &limited(Duration::from_secs(2)), |comm| {
         let plan = comm.prepare(&plan)?;
         let mut site = Site::new(if comm.rank() == 2 { 5 } else { 0 }, 5);
         for turn in 1..=30 {
-            if comm.rank() == 1 && turn == 5 {
-                while gave_up.load(Ordering::SeqCst) < 1 {
-                    std::thread::yield_now();
+            match (comm.rank(), turn) {
+                (1, 5) => {
+                    held.store(1, Ordering::SeqCst);
+                    wait_for(&gave_up);
+                    return Ok(());
                 }
-                return Ok(());
+                (2, 5) => wait_for(&held),
+                _ => {}
             }
             if let Err(error) = site.launch(comm, &plan, turn) {
                 if comm.rank() == 2 {

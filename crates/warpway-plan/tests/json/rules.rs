@@ -438,7 +438,7 @@ fn v110_extensions() {
     assert_eq!(
         found,
         [
-            "V110: $.extensions[1]: found \"warp\", expected one of `glre`, `order`, `reduce_op`, `sized_chunks`"
+            "V110: $.extensions[1]: found \"warp\", expected one of `glre`, `order`, `reduce_op`, `sized_chunks`, `scratch_credits`"
         ]
     );
     let fold = |op: &str, order: Value| {
