@@ -1,5 +1,6 @@
 //! The text of the kernels, compiled by a host C++ compiler: ranks and blocks are threads, a block has one thread.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libloading::Library;
@@ -211,10 +212,13 @@ fn play(case: &Case, kernels: &[PlanKernel], form: KernelForm, runs: &[Run], cou
         }
     };
     let done = AtomicU64::new(0);
+    // As the executor does before each launch of a plan that leaves the reuse of its scratch to it.
+    let meeting = plan.has_scratch_credits().then(|| Barrier::new(n as usize));
     let shared: Vec<Shared> = ranks.iter().map(|rank| Shared(rank)).collect();
     std::thread::scope(|scope| {
         for (rank, kernel) in (0..).zip(kernels) {
             let (channels, places, scratch, shared, done) = (&channels, &places, &scratch, &shared, &done);
+            let meeting = &meeting;
             let (layout, half, run) = (&layout, &half, runs[rank as usize]);
             scope.spawn(move || {
                 let own = shared[rank as usize].0 as *mut Rank;
@@ -227,6 +231,9 @@ fn play(case: &Case, kernels: &[PlanKernel], form: KernelForm, runs: &[Run], cou
                 };
                 for launch in 0..LAUNCHES {
                     let launch = launch as usize;
+                    if let Some(meeting) = meeting {
+                        meeting.wait();
+                    }
                     let bases = kernel.bases().iter().map(|base| match (base.buffer, base.form) {
                         (BufferKind::Input, _) => (places[base.rank as usize][launch][0], 0),
                         (BufferKind::Output, _) => (places[base.rank as usize][launch][1], 0),
