@@ -1,9 +1,11 @@
 //! NVRTC, where there is one: CI must have it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod nvrtc;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use warpway_core::config::{Config, Environment};
+use nvrtc::{nvrtc, open};
 use warpway_core::gpu::GpuError;
 use warpway_core::{Error, Unavailable};
 use warpway_cuda::Architecture;
@@ -14,27 +16,6 @@ use warpway_cuda::jit::{
 const SM_80: Architecture = Architecture { major: 8, minor: 0 };
 const SM_90: Architecture = Architecture { major: 9, minor: 0 };
 const SM_100: Architecture = Architecture { major: 10, minor: 0 };
-
-/// With the environment of this process but for these variables.
-fn open(variables: &[(&str, &str)]) -> Compiler {
-    let own = std::env::vars().filter(|(name, _)| !variables.iter().any(|(set, _)| set == name));
-    let set = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let environment: Environment = own.chain(set).collect();
-    Compiler::new(&Config::read(&environment).unwrap().config, &environment)
-}
-
-/// A compiler without a folder; `None` after saying so where there is no NVRTC.
-fn nvrtc() -> Option<Compiler> {
-    let compiler = open(&[("WARPWAY_CACHE_DIR", "off")]);
-    match compiler.identity() {
-        Ok(_) => Some(compiler),
-        Err(error) => {
-            assert!(std::env::var_os("CI").is_none(), "{error}");
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
-}
 
 fn needs(image: &Image, kernel: &str) -> Resources {
     image.kernel(kernel).unwrap().resources.unwrap()

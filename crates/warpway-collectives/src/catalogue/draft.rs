@@ -76,8 +76,8 @@ impl<'t> Draft<'t> {
         Self::with(task, task.n_blocks, ProgramOptions { double_scratch: true, ..options })
     }
 
-    /// For packets: as many blocks as the task has for them, and a scratch of two halves, so that a slot is written again only two launches later, when
-    /// its reader is known to have gone on. Splits go down to the payload of one packet.
+    /// For packets: as many blocks as the task has for them, and a scratch of two halves, so that a slot is written again
+    /// only two launches later, when its reader is known to have gone on. Splits go down to the payload of one packet.
     pub(super) fn packets(task: &'t Task, name: &str, shape: CollectiveShape) -> Result<Self, BuildError> {
         let options = ProgramOptions { double_scratch: true, ..packet_options(task, name, shape) };
         Self::with(task, task.packet_blocks, options)

@@ -94,10 +94,7 @@ impl Turns {
         arguments: &A,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(stream, kernel.name())?;
-        if *kernel.context() != self.0.context {
-            return Err(self.foreign(kernel.name(), "kernel", kernel.context()).into());
-        }
+        self.check_kernel(stream, kernel)?;
         kernel.check_arguments::<A::Values>()?;
         let mut kept: Vec<Keeper> = vec![Arc::new(kernel.clone())];
         arguments.keep(&mut kept);
@@ -117,10 +114,7 @@ impl Turns {
         (words, keeper): (&[u64], Keeper),
         stream: &Stream,
     ) -> Result<()> {
-        self.check(stream, kernel.name())?;
-        if *kernel.context() != self.0.context {
-            return Err(self.foreign(kernel.name(), "kernel", kernel.context()).into());
-        }
+        self.check_kernel(stream, kernel)?;
         // SAFETY: the caller's.
         let launch = || unsafe { kernel.launch_words(stream, shape, words) };
         self.turn(stream, vec![keeper], launch, |state| state.make_room(&self.0.context, kernel, shape))
@@ -190,6 +184,14 @@ impl Turns {
             return Ok(());
         }
         Err(self.foreign(what, "stream", stream.context()).into())
+    }
+
+    fn check_kernel(&self, stream: &Stream, kernel: &Kernel) -> Result<()> {
+        self.check(stream, kernel.name())?;
+        if *kernel.context() == self.0.context {
+            return Ok(());
+        }
+        Err(self.foreign(kernel.name(), "kernel", kernel.context()).into())
     }
 
     /// An earlier kernel that has crashed shows in the launches after it.

@@ -2,28 +2,12 @@
 
 use std::time::Instant;
 
-use warpway_core::config::{Config, Environment};
 use warpway_cuda::Architecture;
-use warpway_cuda::jit::Compiler;
 use warpway_cuda::plan::{KernelForm, KernelSetting, Packet};
 use warpway_plan::DataType;
 
 use super::cases;
-
-/// A compiler without a folder; `None` after saying so where there is no NVRTC.
-fn nvrtc() -> Option<Compiler> {
-    let own = std::env::vars().filter(|(name, _)| name != "WARPWAY_CACHE_DIR");
-    let environment: Environment = own.chain([("WARPWAY_CACHE_DIR".to_owned(), "off".to_owned())]).collect();
-    let compiler = Compiler::new(&Config::read(&environment).unwrap().config, &environment);
-    match compiler.identity() {
-        Ok(_) => Some(compiler),
-        Err(error) => {
-            assert!(std::env::var_os("CI").is_none(), "{error}");
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
-}
+use super::nvrtc::nvrtc;
 
 /// Those of packets also with lines.
 #[test]

@@ -6,6 +6,8 @@ mod compiled;
 mod emulated;
 #[path = "../host_compiler/mod.rs"]
 mod host_compiler;
+#[path = "../nvrtc/mod.rs"]
+mod nvrtc;
 
 use warpway_collectives::{Algorithm, Function, Task, World, catalogue, device_catalogue};
 use warpway_cuda::plan::{KernelSetting, Packet, PlanKernel};

@@ -1,10 +1,11 @@
 //! A plan that is set up, and its launches.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use warpway_core::Result;
 use warpway_core::trace;
+use warpway_plan::lower::{Lowered, LoweringError};
 use warpway_plan::{
     Action, BufferKind, ChunkTable, Collective, Geometry, MessageLayout, Operation, Plan, ReduceOp,
     Reference, SizeRows,
@@ -31,6 +32,8 @@ pub(super) struct Prepared {
     /// Among the plans of the executor.
     pub(super) number: u64,
     pub(super) plan: Arc<Plan>,
+    /// This rank's part, from the first launch on.
+    pub(super) lowered: OnceLock<std::result::Result<Lowered, LoweringError>>,
     /// For errors: that of the plan, and of the function that it was set up for.
     pub(super) name: String,
     pub(super) function: Label,
@@ -105,6 +108,7 @@ impl PreparedPlan {
             common_ids: rows::common_ids(&plan, shared.comm.rank()),
             reduce_op: first_fold(&plan),
             root: root(&plan),
+            lowered: OnceLock::new(),
             has_pipelines,
             has_credits: plan.has_scratch_credits(),
             divides_chunks: has_pipelines || plan.operations().any(|(_, _, operation)| is_shared(operation)),

@@ -7,7 +7,10 @@ use std::sync::Mutex;
 
 use warpway_core::execution::StepPlace;
 use warpway_core::memory::Access;
-use warpway_plan::{BufferKind, Form, Piece, ReduceOp};
+/// Which buffer.
+pub(super) use warpway_plan::lower::Base as BaseKey;
+pub(super) use warpway_plan::lower::{Operand, TransferKind};
+use warpway_plan::{Form, Piece};
 
 use super::transfer::{FoldRoom, SHORT_SOURCES};
 
@@ -39,13 +42,14 @@ pub(super) struct Base {
     pub(super) by_port: bool,
 }
 
-/// Which buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct BaseKey {
-    pub(super) rank: u32,
-    pub(super) buffer: BufferKind,
-    /// Which of the two scratch areas; raw for inputs and outputs.
-    pub(super) form: Form,
+impl Base {
+    /// Notes that an operation touches the bytes before `end`.
+    pub(super) fn touch(&mut self, end: u64, (access, by_port): (Access, bool)) {
+        self.access = Some(self.access.map_or(access, |before| before | access));
+        self.reach = self.reach.max(end);
+        self.mapped |= !by_port;
+        self.by_port |= by_port;
+    }
 }
 
 #[derive(Debug, Default)]
@@ -108,27 +112,6 @@ pub(super) struct Transfer {
     pub(super) wakes: Vec<u32>,
     /// The rank that writes the packets that this reads, if only one can.
     pub(super) writer: Option<u32>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TransferKind {
-    /// One source, whatever the forms.
-    Copy,
-    /// All sources.
-    Fold {
-        op: ReduceOp,
-        /// The result enters no other fold.
-        last: bool,
-    },
-}
-
-/// A buffer in the hands of a transfer.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Operand {
-    pub(super) base: u32,
-    pub(super) form: Form,
-    /// Of a fold's source: what the user gave, not the result of another fold.
-    pub(super) input: bool,
 }
 
 /// One item of a port operation.

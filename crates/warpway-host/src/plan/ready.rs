@@ -6,14 +6,16 @@ use std::time::Duration;
 use warpway_core::execution::ExecutionError;
 use warpway_core::memory::Access;
 use warpway_core::{Deadline, Error, Result};
+use warpway_plan::lower::{Lowered, LoweringError};
 use warpway_plan::{
-    Alias, BufferKind, ChunkTable, Extent, LayoutError, LayoutRequest, MessageSizes, RankPlan, SizeRows,
-    Topology,
+    Alias, BufferKind, ChunkTable, Extent, LayoutError, LayoutRequest, MessageLayout, MessageSizes, RankPlan,
+    SizeRows, Topology,
 };
 
 use super::compile::compile;
 use super::executor::lock;
 use super::prepared::{Compiled, Prepared, Ready, SizeKey};
+use super::program::Program;
 use super::record::LaunchRecord;
 use super::request::{BufferView, PlanLaunch};
 use super::roles::Roles;
@@ -119,8 +121,7 @@ impl Prepared {
             packet_payload: payload,
         };
         let layout = self.geometry.layout(&request).map_err(|why| failed(why.to_string()))?;
-        let program = compile(&Topology::new(&self.plan), rank, &layout, &self.contract.fold_roles)
-            .map_err(|why| failed(why.to_string()))?;
+        let program = self.program(&layout).map_err(failed)?;
         let key = SizeKey { input: launch.input.bytes, output: launch.output.bytes, element, payload };
         Ok(Arc::new(Compiled { key, layout, program }))
     }
@@ -132,6 +133,14 @@ impl Prepared {
         while !self.shared.comm.health().is_failed() && !until.expired() {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// What this rank does with a message.
+    fn program(&self, layout: &MessageLayout) -> std::result::Result<Program, String> {
+        let rank = self.shared.comm.rank();
+        let lower = || Lowered::new(&Topology::new(&self.plan), rank, &self.contract.fold_roles);
+        let lowered = self.lowered.get_or_init(lower).as_ref().map_err(LoweringError::to_string)?;
+        compile(&self.plan, lowered, layout).map_err(|why| why.to_string())
     }
 
     /// The program for this size, made if need be.
@@ -157,8 +166,7 @@ impl Prepared {
                 self.usage(format!("its proof does not hold for chunks of {bytes} bytes: {proven:?}"))
             );
         }
-        let program = compile(&Topology::new(&self.plan), rank, &layout, &self.contract.fold_roles)
-            .map_err(|why| self.usage(why.to_string()))?;
+        let program = self.program(&layout).map_err(|why| self.usage(why))?;
         let compiled = Arc::new(Compiled { key, layout, program });
         if programs.len() == PROGRAMS {
             programs.remove(0);

@@ -167,9 +167,11 @@ impl Launched<'_> {
 
     /// A peer that has left without this launch. Whoever leaves right after a launch has told of it before.
     fn deserter(&self, health: &Health) -> Option<u32> {
-        let departed: Vec<u32> =
-            self.peers.iter().copied().filter(|peer| health.has_departed(*peer)).collect();
-        departed.into_iter().find(|peer| matches!(self.control.peer(*peer, self.sequence), Peer::Behind(_)))
+        // In this order: who has gone tells no more, so what is not told then never will be.
+        let deserted = |peer: &u32| {
+            health.has_departed(*peer) && matches!(self.control.peer(*peer, self.sequence), Peer::Behind(_))
+        };
+        self.peers.iter().copied().find(deserted)
     }
 
     /// What a wait that gave up was really about: a difference, or a rank that has not come. The one that was waited for may
@@ -266,20 +268,23 @@ impl Waiting<'_> {
             heard = count;
             if tests > awake || tests.is_multiple_of(CLOCK) {
                 let now = Instant::now();
-                began.get_or_insert(now);
+                let began = *began.get_or_insert(now);
                 if now.duration_since(*looked.get_or_insert(now)) >= LATE {
                     looked = Some(now);
                     look = true;
                     // A wait for one peer looks itself whether that has left.
-                    let gone = || self.launched.deserter(&self.waiter.health);
-                    if let (None, Some(peer)) = (site.peer, site.peer.is_none().then(gone).flatten()) {
+                    let gone = match site.peer {
+                        Some(_) => None,
+                        None => self.launched.deserter(&self.waiter.health),
+                    };
+                    if let Some(peer) = gone {
                         // What it sent before it left is here by now.
                         let observed = match poll() {
                             Ok(value) => return Ok(Ok(value)),
                             Err(observed) => observed,
                         };
                         let (rank, site) = (self.launched.rank, WaitSite { peer: Some(peer), ..site });
-                        let elapsed = now.duration_since(*began.get_or_insert(now));
+                        let elapsed = now.duration_since(began);
                         let reason = GaveUp::PeerLeft;
                         return Ok(Err(WaitError { rank, site, observed, elapsed, reason }.into()));
                     }

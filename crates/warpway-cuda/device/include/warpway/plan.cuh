@@ -174,6 +174,7 @@ namespace detail {
 
 WARPWAY_DEVICE Vec16 widened(Vec8 v) { return Vec16{v.x, v.y, 0, 0}; }
 WARPWAY_DEVICE Vec16 widened(u32 v) { return Vec16{v, 0, 0, 0}; }
+WARPWAY_DEVICE Vec16 widened(Vec16 v) { return v; }
 
 template <class Payload>
 WARPWAY_DEVICE Payload narrowed_to(Vec16 v) {
@@ -213,6 +214,32 @@ struct Shape {
   }
 };
 
+namespace detail {
+
+/// What the sources of a fold are multiplied by: one division for all elements.
+template <class S>
+struct Factors {
+  using One = Fold<typename S::Format, S::op>;
+  typename S::Format::Value scaled, plain;
+
+  WARPWAY_DEVICE explicit Factors(const FoldSetting& setting)
+      : scaled(One::factor(true, setting)), plain(One::factor(false, setting)) {}
+  WARPWAY_DEVICE typename S::Format::Value of(u32 source) const { return S::input(source) ? scaled : plain; }
+};
+
+/// Element `k` of what all sources gave, folded.
+template <class S, u32 Depth, class Payload>
+WARPWAY_DEVICE Vec16 folded(const Payload (&data)[S::sources][Depth], u32 k, const Factors<S>& factors,
+                            const FoldSetting& setting) {
+  VectorFold<typename S::Format, S::op> values;
+  values.enter(widened(data[0][k]), factors.of(0));
+  WARPWAY_UNROLL
+  for (u32 n = 1; n < S::sources; ++n) values.join(widened(data[n][k]), factors.of(n));
+  return values.leave(setting);
+}
+
+}  // namespace detail
+
 /// What the flags of an epoch's packets are.
 template <class Packet>
 WARPWAY_DEVICE auto flag_of(Epoch epoch) {
@@ -226,13 +253,12 @@ template <class S, class Packet>
 WARPWAY_NODISCARD WARPWAY_DEVICE bool fold_packets(const u64 (&at)[S::sources + S::results], u64 bytes, u64 cover, u32 flag,
                                                    const FoldSetting& setting, const Site& site) {
   using Payload = typename Packet::Payload;
-  using Values = VectorFold<typename S::Format, S::op>;
   constexpr u64 size = sizeof(Payload);
   static_assert(size % sizeof(typename S::Format::Bits) == 0, "an element lies in one packet");
   // All packets of a round are looked at together: one after the other, each would take the time of a load.
   constexpr u32 packed = S::count_packed();
   constexpr u32 depth = packed <= 1 ? 4 : packed <= 2 ? 2 : 1;
-  const auto scaled = Values::One::factor(true, setting), plain = Values::One::factor(false, setting);
+  const detail::Factors<S> factors(setting);
   const u64 step = threads_per_block(), count = (bytes + size - 1) / size;
   for (u64 first = thread_in_block(); first < count; first += depth * step) {
     Payload data[S::sources][depth];
@@ -268,11 +294,8 @@ WARPWAY_NODISCARD WARPWAY_DEVICE bool fold_packets(const u64 (&at)[S::sources + 
     for (u32 k = 0; k < depth; ++k) {
       const u64 i = first + k * step;
       if (i >= count) break;
-      Values values;
-      values.enter(detail::widened(data[0][k]), S::input(0) ? scaled : plain);
-      WARPWAY_UNROLL
-      for (u32 n = 1; n < S::sources; ++n) values.join(detail::widened(data[n][k]), S::input(n) ? scaled : plain);
-      Payload result = detail::narrowed_to<Payload>(values.leave(setting));
+      const Vec16 folded = detail::folded<S>(data, k, factors, setting);
+      const Payload result = detail::narrowed_to<Payload>(folded);
       const u64 left = bytes - i * size;
       WARPWAY_UNROLL
       for (u32 m = 0; m < S::results; ++m) {
@@ -296,8 +319,7 @@ namespace detail {
 /// Vectors first, first + step, ..., `Depth` of them: all loads before the first store.
 template <class S, u32 Depth>
 WARPWAY_DEVICE void fold_round(const u64 (&at)[S::sources + S::results], u64 first, u64 step,
-                               typename S::Format::Value scaled, typename S::Format::Value plain,
-                               const FoldSetting& setting) {
+                               const Factors<S>& factors, const FoldSetting& setting) {
   Vec16 data[S::sources][Depth];
   WARPWAY_UNROLL
   for (u32 n = 0; n < S::sources; ++n) {
@@ -306,11 +328,7 @@ WARPWAY_DEVICE void fold_round(const u64 (&at)[S::sources + S::results], u64 fir
   }
   WARPWAY_UNROLL
   for (u32 k = 0; k < Depth; ++k) {
-    VectorFold<typename S::Format, S::op> values;
-    values.enter(data[0][k], S::input(0) ? scaled : plain);
-    WARPWAY_UNROLL
-    for (u32 n = 1; n < S::sources; ++n) values.join(data[n][k], S::input(n) ? scaled : plain);
-    const Vec16 result = values.leave(setting);
+    const Vec16 result = folded<S>(data, k, factors, setting);
     WARPWAY_UNROLL
     for (u32 m = 0; m < S::results; ++m) place<Vec16>(at[S::sources + m], 0)[first + k * step] = result;
   }
@@ -322,10 +340,9 @@ WARPWAY_DEVICE void fold_round(const u64 (&at)[S::sources + S::results], u64 fir
 template <class S>
 WARPWAY_DEVICE void fold_raw(const u64 (&at)[S::sources + S::results], u64 bytes, const FoldSetting& setting) {
   static_assert(S::raw_only, "see fold_packets");
-  using Values = VectorFold<typename S::Format, S::op>;
-  using One = typename Values::One;
+  using One = Fold<typename S::Format, S::op>;
   using Bits = typename S::Format::Bits;
-  const auto scaled = One::factor(true, setting), plain = One::factor(false, setting);
+  const detail::Factors<S> factors(setting);
   u64 misaligned = 0;
   WARPWAY_UNROLL
   for (u32 n = 0; n < S::sources + S::results; ++n) misaligned |= at[n];
@@ -334,15 +351,15 @@ WARPWAY_DEVICE void fold_raw(const u64 (&at)[S::sources + S::results], u64 bytes
   const u64 step = threads_per_block();
   u64 i = thread_in_block();
   WARPWAY_ROLLED
-  for (; i + (depth - 1) * step < vectors; i += depth * step) detail::fold_round<S, depth>(at, i, step, scaled, plain, setting);
+  for (; i + (depth - 1) * step < vectors; i += depth * step) detail::fold_round<S, depth>(at, i, step, factors, setting);
   WARPWAY_ROLLED
-  for (; i < vectors; i += step) detail::fold_round<S, 1>(at, i, step, scaled, plain, setting);
+  for (; i < vectors; i += step) detail::fold_round<S, 1>(at, i, step, factors, setting);
   const u64 count = bytes / sizeof(Bits);
   for (u64 e = vectors * (16 / sizeof(Bits)) + thread_in_block(); e < count; e += step) {
-    auto value = One::enter(place<const Bits>(at[0], 0)[e], S::input(0) ? scaled : plain);
+    auto value = One::enter(place<const Bits>(at[0], 0)[e], factors.of(0));
     WARPWAY_UNROLL
     for (u32 n = 1; n < S::sources; ++n) {
-      value = One::join(value, One::enter(place<const Bits>(at[n], 0)[e], S::input(n) ? scaled : plain));
+      value = One::join(value, One::enter(place<const Bits>(at[n], 0)[e], factors.of(n)));
     }
     const Bits result = One::leave(value, setting);
     WARPWAY_UNROLL
@@ -404,10 +421,9 @@ WARPWAY_NODISCARD WARPWAY_DEVICE bool await_all(const Line* from, u64 bytes, u64
 template <class S>
 WARPWAY_NODISCARD WARPWAY_DEVICE bool fold_lines(const u64 (&at)[S::sources + S::results], u64 bytes, u64 cover, u64 flag,
                                                  const FoldSetting& setting, const Site& site) {
-  using Values = VectorFold<typename S::Format, S::op>;
   // Lines of a round: what is under way is worth a load's time, for each source.
   constexpr u32 depth = S::count_packed() <= 1 ? 2 : 1;
-  const auto scaled = Values::One::factor(true, setting), plain = Values::One::factor(false, setting);
+  const detail::Factors<S> factors(setting);
   const LineGroup group = LineGroup::of(thread_in_block());
   u64 raw_address = 0;
   WARPWAY_UNROLL
@@ -456,11 +472,7 @@ WARPWAY_NODISCARD WARPWAY_DEVICE bool fold_lines(const u64 (&at)[S::sources + S:
     for (u32 k = 0; k < depth; ++k) {
       const u64 i = first + k * step, byte = i * line_payload;
       if (i >= count) break;
-      Values values;
-      values.enter(data[0][k], S::input(0) ? scaled : plain);
-      WARPWAY_UNROLL
-      for (u32 n = 1; n < S::sources; ++n) values.join(data[n][k], S::input(n) ? scaled : plain);
-      const Vec16 result = values.leave(setting);
+      const Vec16 result = detail::folded<S>(data, k, factors, setting);
       WARPWAY_UNROLL
       for (u32 m = 0; m < S::results; ++m) {
         const u64 to = at[S::sources + m];
